@@ -64,6 +64,6 @@ struct wb_check_result {
  * is newer (-EPROTONOSUPPORT).
  */
 int wb_check_store(const char *tree, const char *store, unsigned flags, const struct wb_check_listener *listener,
-                   struct wb_check_result *ret, struct wb_problem *why);
+                   struct wb_check_result *ret, struct wb_error *why);
 
 #endif

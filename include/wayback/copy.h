@@ -46,7 +46,7 @@ enum wb_copy_flags {
  * errno with a line in `why`: -EAGAIN if nothing was written and a retry may succeed soon.
  */
 int wb_copy_send(const char *tree, const char *store, const struct wb_copy_point *from, unsigned flags, int fd,
-                 const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_problem *why);
+                 const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_error *why);
 
 /*
  * Reads one stream from `fd` and applies it to `dir`: an empty or missing directory if the stream begins with the
@@ -56,7 +56,7 @@ int wb_copy_send(const char *tree, const char *store, const struct wb_copy_point
  * another sender or was changed locally.
  */
 int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *listener, struct wb_copy_result *ret,
-                    struct wb_problem *why);
+                    struct wb_error *why);
 
 /*
  * Confines this process permanently to the copy in `dir`; call it before wb_copy_receive or wb_copy_status, in a
@@ -70,14 +70,14 @@ struct wb_copy_confinement {
     int undo_fd;
 };
 
-int wb_copy_confine(const char *dir, bool makes, struct wb_copy_confinement *ret, struct wb_problem *why);
+int wb_copy_confine(const char *dir, bool makes, struct wb_copy_confinement *ret, struct wb_error *why);
 void wb_copy_confine_end(struct wb_copy_confinement *confinement);
 
 /*
  * Reports the position of a copy in ret->point and ret->until (0: it has no history yet). Completes an interrupted
  * wb_copy_receive first. Returns 0, or a negative errno with a line in `why`.
  */
-int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_problem *why);
+int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_error *why);
 
 /* Prints a point as one word: seconds since the epoch, followed by +UNTIL+FRAMES+CHECK if a stream was cut off. Returns
  * `text`. */

@@ -21,7 +21,6 @@ struct wb_dump_count {
 };
 
 /* Prints the log at `path` to `out`. Returns 0, or a negative errno with a line in `why`. */
-int wb_dump_log(const char *path, FILE *out, unsigned flags, struct wb_dump_count *ret,
-                struct wb_problem *why);
+int wb_dump_log(const char *path, FILE *out, unsigned flags, struct wb_dump_count *ret, struct wb_error *why);
 
 #endif

@@ -18,14 +18,13 @@ enum wb_outcome {
 
 /*
  * An error message for people: the path, the problem, the reason, and what to do. `text` is one line without a newline.
- * Functions that take a `struct wb_problem *` set it if they fail; a caller that does not need the text passes NULL.
+ * Functions that take a `struct wb_error *` set it if they fail; a caller that does not need the text passes NULL.
  */
-struct wb_problem {
+struct wb_error {
     char text[512];
 };
 
 /* Formats the message into why->text. Returns `error` (a negative errno), so that callers can `return` the call. */
-int wb_problem_set(struct wb_problem *why, int error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+int wb_error_set(struct wb_error *why, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -41,10 +41,10 @@ typedef bool (*wb_move_progress)(uint64_t files, uint64_t bytes, void *data);
  * `progress` stopped it (-ECANCELED).
  */
 int wb_store_move(const char *tree, const char *store, const char *to, unsigned flags, wb_move_progress progress,
-                  void *data, struct wb_move_result *ret, struct wb_problem *why);
+                  void *data, struct wb_move_result *ret, struct wb_error *why);
 
 /* Reports the place of the store of a tree in ret->from. Reads only. Returns 0, or a negative errno with a line in
  * `why`. */
-int wb_store_where(const char *tree, const char *store, struct wb_move_result *ret, struct wb_problem *why);
+int wb_store_where(const char *tree, const char *store, struct wb_move_result *ret, struct wb_error *why);
 
 #endif

@@ -15,6 +15,6 @@
  * with '-', '.' or '~', must not begin or end with a blank, and must not be readable as a time. Returns 0, or -EINVAL
  * with a line in `why`. Thread-safe.
  */
-int wb_snapshot_name_check(const char *name, struct wb_problem *why);
+int wb_snapshot_name_check(const char *name, struct wb_error *why);
 
 #endif

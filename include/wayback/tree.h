@@ -10,6 +10,6 @@
  * the tree in *ret, which the caller free()s; -ENOENT if no such directory was found; or another negative errno with a
  * line in `why`. Reads only.
  */
-int wb_tree_of_store(const char *store, const char *path, char **ret, struct wb_problem *why);
+int wb_tree_of_store(const char *store, const char *path, char **ret, struct wb_error *why);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int wb_problem_set(struct wb_problem *why, int error, const char *format, ...)
+int wb_error_set(struct wb_error *why, int error, const char *format, ...)
 {
     char text[sizeof(why->text)];
     va_list args;

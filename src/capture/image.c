@@ -64,7 +64,7 @@ int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, str
 
     *ret = (struct wb_undo_image){.from = from, .to = to};
     /* a block that is in a clone is kept already: copying it would keep it twice */
-    if (wb_ahead_touch(store, object, from, to, to - from >= WB_AHEAD_UNIT, &ret->source))
+    if (wb_preclone_consume(store, object, from, to, to - from >= WB_PRECLONE_UNIT, &ret->source))
         return 0;
     if (!store->can_clone || !large)
         return WB_UNCHANGED;
@@ -86,10 +86,10 @@ int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, str
     image = wb_open_own(store->dir_fd, path, O_RDWR | O_CREAT, 0600);
     if (image < 0)
         return image;
-    ahead = align_down(wb_ahead_plan(store, object, from, to, (uint64_t)st.st_size), block);
+    ahead = align_down(wb_preclone_plan(store, object, from, to, (uint64_t)st.st_size), block);
     if (ahead > ret->to && share(image, writer->fd, ret->from, ahead, block, &ret->source) == 0) {
         ret->to = ahead < to ? ahead : to;
-        wb_ahead_keep(store, object, image, ret->from, ahead, ret->source, ret->to, block);
+        wb_preclone_keep(store, object, image, ret->from, ahead, ret->source, ret->to, block);
         return 0;
     }
     return share(image, writer->fd, ret->from, ret->to, block, &ret->source);

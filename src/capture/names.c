@@ -54,7 +54,7 @@ struct wb_slot *wb_name_add_slot(struct wb_rec_name *record, const struct wb_ent
     slot->name_length = (uint8_t)strlen(entry->name);
     slot->present = entry->present;
     if (entry->present) {
-        slot->fate = WB_FATE_KEPT;
+        slot->unbind = WB_UNBIND_KEPT;
         slot->object = entry->object;
         slot->attrs = entry->attrs;
     }
@@ -63,7 +63,7 @@ struct wb_slot *wb_name_add_slot(struct wb_rec_name *record, const struct wb_ent
 
 void wb_slot_set_to(struct wb_slot *slot, struct wb_object dir, const char *name)
 {
-    slot->fate = WB_FATE_MOVED;
+    slot->unbind = WB_UNBIND_RENAMED;
     slot->to_dir = dir;
     slot->to_name = name;
     slot->to_length = (uint8_t)strlen(name);

@@ -338,7 +338,7 @@ static int cut_change(struct wb_log *log, int64_t target)
     if (log->synced > cut)
         log->synced = cut;
     log->last_when = last_when == target ? 0 : last_when;
-    wb_log_stamp(log->fd, log->last_when);
+    wb_log_set_mtime(log->fd, log->last_when);
     return 0;
 }
 
@@ -421,7 +421,7 @@ void wb_capture_retry(struct wb_store *store)
     struct wb_inflight_aside aside;
     int slot;
 
-    wb_gaps_settle(store);
+    wb_gaps_flush(store);
     if (!wb_inflight_retry_begin(store))
         return;
     while ((slot = wb_inflight_take_aside(store, &aside)) >= 0) {

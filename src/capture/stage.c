@@ -80,7 +80,7 @@ static bool looks_changed(const struct wb_stage_entry *entry, const struct wb_at
     return now->size != entry->attrs.size || now->mtime != entry->attrs.mtime || now->ctime != entry->attrs.ctime;
 }
 
-void wb_stage_settle(struct wb_stage *stage, const struct wb_overwrite *overwrite, int result)
+void wb_stage_finish(struct wb_stage *stage, const struct wb_overwrite *overwrite, int result)
 {
     uint64_t end = overwrite->length > UINT64_MAX - overwrite->offset ? overwrite->size_after
                                                                       : overwrite->offset + overwrite->length;

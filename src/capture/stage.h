@@ -6,7 +6,7 @@
  *
  *     r = wb_stage_begin(&stage, store, &target, fd, actor);           before the first change
  *     r = wb_stage_content(store, &change, &target, stage, fd, &loss)  before each change, as wb_capture_content
- *     wb_stage_settle(stage, &loss, result); wb_capture_end(&change, result);
+ *     wb_stage_finish(stage, &loss, result); wb_capture_end(&change, result);
  *     r = wb_stage_end(store, stage, &target);                         one ATTR record: the version
  *
  * What a stage keeps is the state before it: each byte once, when it is lost for the first time, and the
@@ -41,7 +41,7 @@ int wb_stage_content(struct wb_store *store, struct wb_change *change, struct wb
                      int fd, const struct wb_overwrite *overwrite, uint32_t actor);
 
 /* The change was made, or failed. Before wb_capture_end. */
-void wb_stage_settle(struct wb_stage *stage, const struct wb_overwrite *overwrite, int result);
+void wb_stage_finish(struct wb_stage *stage, const struct wb_overwrite *overwrite, int result);
 
 /* After wb_capture_end of a change of that `when` (0: not recorded) that failed: did it change anything after all? */
 void wb_stage_failed(struct wb_stage *stage, struct wb_store *store, int fd, int64_t when, int result);

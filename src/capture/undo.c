@@ -324,7 +324,7 @@ static int keep_gaps(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
             gap = (struct wb_range){to, to};
         /* What need not be kept changes all the same: clones made ahead are no good for it any more. */
         if (gap.from > from)
-            wb_ahead_touch(writer->store, writer->target->object, from, gap.from, false, &source);
+            wb_preclone_consume(writer->store, writer->target->object, from, gap.from, false, &source);
         if (gap.from < gap.to)
             r = keep_range(writer, gap.from, gap.to);
     }
@@ -387,7 +387,7 @@ int wb_capture_content(struct wb_store *store, struct wb_change *change, struct 
         return r;
     r = wb_change_gap(store, change, r, target->object, WB_FILE_UNDO);
     if (r == WB_UNCHANGED)
-        wb_ahead_release(store, target->object); /* its bytes are no more what they were when they were cloned */
+        wb_preclone_release(store, target->object); /* its bytes are no more what they were when they were cloned */
     return r;
 }
 

@@ -87,7 +87,7 @@ static int keep_state(struct wb_store *store, struct wb_target *target, int fd)
     int r;
 
     if (fd < 0) {
-        r = wb_store_locate_dir(store, target->object, &own);
+        r = wb_catalog_path_open_dir(store, target->object, &own);
         if (r != 0)
             return r < 0 ? r : -ENOENT;
         fd = own;

@@ -104,7 +104,7 @@ int wb_check_stat(const struct wb_checking *checking, int dir_fd, const char *na
 /* ---- its parts: 0, or -errno where looking itself failed --------------------------------------- */
 
 /* The store as a directory: who may look in, header, inflight, what is left over (home.c). */
-int wb_check_header(struct wb_checking *checking, struct wb_problem *why);
+int wb_check_header(struct wb_checking *checking, struct wb_error *why);
 int wb_check_inflight(struct wb_checking *checking);
 int wb_check_home(struct wb_checking *checking);
 
@@ -163,7 +163,7 @@ int wb_check_manifest_mend(struct wb_checking *checking);
 int wb_check_timeline(struct wb_checking *checking);
 
 /* Binds the store to the tree as it is now; `dry`: only tells (rebind.c). 0, or -errno with a line. */
-int wb_check_rebind(struct wb_checking *checking, bool dry, struct wb_problem *why);
+int wb_check_rebind(struct wb_checking *checking, bool dry, struct wb_error *why);
 
 /* ---- mending (mend.c) -------------------------------------------------------------------------- */
 

@@ -42,7 +42,7 @@ static void note_loss(struct wb_known *known, const struct wb_record *record)
     for (uint32_t i = 0; i < record->name.count; i++) {
         const struct wb_slot *slot = &record->name.slots[i];
 
-        if (slot->present && slot->fate != WB_FATE_MOVED && S_ISREG(slot->attrs.mode) &&
+        if (slot->present && slot->unbind != WB_UNBIND_RENAMED && S_ISREG(slot->attrs.mode) &&
             record->written >= known->lost && wb_object_equal(slot->object, known->object)) {
             known->lost = record->written;
             known->lost_size = slot->attrs.size;

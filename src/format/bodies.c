@@ -69,7 +69,7 @@ static void put_slot(struct wb_writer *to, const struct wb_slot *slot)
 {
     wb_put_u8(to, slot->name_length);
     wb_put_u8(to, slot->present);
-    wb_put_u8(to, slot->fate);
+    wb_put_u8(to, slot->unbind);
     wb_put_u8(to, slot->to_length);
     wb_put_u8(to, slot->from_length);
     wb_put_zeros(to, 3);
@@ -86,7 +86,7 @@ static void get_slot(struct wb_reader *from, struct wb_slot *slot)
 {
     slot->name_length = wb_get_u8(from);
     slot->present = wb_get_u8(from);
-    slot->fate = wb_get_u8(from);
+    slot->unbind = wb_get_u8(from);
     slot->to_length = wb_get_u8(from);
     slot->from_length = wb_get_u8(from);
     wb_get_zeros(from, 3);
@@ -109,15 +109,13 @@ static bool reference_valid(struct wb_object dir, const char *name, size_t lengt
 
 static bool slot_valid(const struct wb_slot *slot)
 {
-    if (!entry_name_valid(slot->name, slot->name_length) || slot->present > 1 ||
-        slot->fate > WB_FATE_MOVED || !wb_attrs_valid(&slot->attrs))
+    if (!entry_name_valid(slot->name, slot->name_length) || slot->present > 1 || slot->unbind > WB_UNBIND_RENAMED ||
+        !wb_attrs_valid(&slot->attrs))
         return false;
-    if (slot->present != (slot->fate != WB_FATE_NONE) ||
-        slot->present != !wb_object_is_none(slot->object))
+    if (slot->present != (slot->unbind != WB_UNBIND_NONE) || slot->present != !wb_object_is_none(slot->object))
         return false;
-    return reference_valid(slot->to_dir, slot->to_name, slot->to_length, slot->fate == WB_FATE_MOVED) &&
-           reference_valid(slot->from_dir, slot->from_name, slot->from_length,
-                           !wb_object_is_none(slot->from_dir));
+    return reference_valid(slot->to_dir, slot->to_name, slot->to_length, slot->unbind == WB_UNBIND_RENAMED) &&
+           reference_valid(slot->from_dir, slot->from_name, slot->from_length, !wb_object_is_none(slot->from_dir));
 }
 
 static void put_name(struct wb_writer *to, const struct wb_record *record)

@@ -43,7 +43,7 @@ void wb_bundle_encode_index(const struct wb_bundle_end *end, const struct wb_bun
 
     for (uint32_t i = 0; i < end->members; i++) {
         wb_put_object(&to, members[i].object);
-        wb_put_u64(&to, members[i].row);
+        wb_put_u64(&to, members[i].chain);
         wb_put_u64(&to, members[i].size);
         wb_put_i64(&to, members[i].atime);
         wb_put_i64(&to, members[i].mtime);
@@ -85,7 +85,7 @@ int wb_bundle_decode_index(const struct wb_bundle_end *end, const uint8_t *data,
         struct wb_bundle_member *member = &members[i];
 
         member->object = wb_get_object(&from);
-        member->row = wb_get_u64(&from);
+        member->chain = wb_get_u64(&from);
         member->size = wb_get_u64(&from);
         member->atime = wb_get_i64(&from);
         member->mtime = wb_get_i64(&from);

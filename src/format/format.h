@@ -32,7 +32,7 @@
 #define WB_GAPS_NAME "gaps"
 #define WB_SPANS_NAME "spans"
 #define WB_IDENTITIES_NAME "identities"
-#define WB_SETTLING_NAME "settling"
+#define WB_WRITEBACK_NAME "settling"
 #define WB_ACTORS_NAME "actors"
 #define WB_CLOCK_NAME "clock" /* while the wall clock is in doubt: the time before that */
 #define WB_OBJECTS_NAME "objects"
@@ -205,10 +205,10 @@ enum wb_op {
 #define WB_NAME_MAX 255
 
 /* What happened to an object that lost a name. */
-enum wb_fate {
-    WB_FATE_NONE = 0, /* the name had no object                             */
-    WB_FATE_KEPT = 1, /* it is moved to (or already in) the graveyard       */
-    WB_FATE_MOVED = 2 /* it gets another name: to_dir, to_name              */
+enum wb_unbind {
+    WB_UNBIND_NONE = 0,   /* the name had no object                             */
+    WB_UNBIND_KEPT = 1,   /* it is moved to (or already in) the graveyard       */
+    WB_UNBIND_RENAMED = 2 /* it gets another name: to_dir, to_name              */
 };
 
 /*
@@ -220,7 +220,7 @@ struct wb_slot {
     const char *name;
     uint8_t name_length;
     uint8_t present;
-    uint8_t fate;
+    uint8_t unbind;
     struct wb_object object;
     struct wb_attrs attrs;
     struct wb_object to_dir;
@@ -534,7 +534,7 @@ int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret);
  * `end`. A search begins in the bucket of the entry's hash and, while a bucket has overflowed, continues in the
  * following ones. A deleted file (WB_FILE_DATA) has an entry with a checksum for each block of content.
  */
-#define WB_SHARDS 256
+#define WB_SHARDS 256u /* objects/00 to objects/ff */
 #define WB_MANIFEST_SECTOR 512
 #define WB_MANIFEST_BUCKET 10   /* entries in a bucket               */
 #define WB_MANIFEST_PROBES 8    /* buckets that a search reads at most */
@@ -691,10 +691,10 @@ int wb_gap_check_head(const uint8_t data[WB_GAP_SIZE]); /* 0 or -EBADMSG */
  * The file `settling`: the same head, a note, and a list of entries, all of the same form as a gap; `since` says what
  * an entry means. Zeros: no note. Programs that do not know the note begin the list in its place.
  */
-#define WB_SETTLING_NOTE WB_GAP_SIZE
-#define WB_SETTLING_LIST (2 * WB_GAP_SIZE)
-#define WB_SETTLING_CONTENT 1 /* the file's content is being flushed to the disk      */
-#define WB_SETTLING_STAMP 2   /* the modification time of the object's log is not valid */
+#define WB_WRITEBACK_NOTE WB_GAP_SIZE
+#define WB_WRITEBACK_LIST (2 * WB_GAP_SIZE)
+#define WB_WRITEBACK_CONTENT 1 /* the file's content is being flushed to the disk      */
+#define WB_WRITEBACK_STAMP 2   /* the modification time of the object's log is not valid */
 
 /* ---- the timeline (times.c) ------------------------------------------------------------------ */
 
@@ -781,7 +781,7 @@ int wb_pack_decode_table(const struct wb_pack_head *head, const uint8_t *data, s
  *    0  u8[8] magic "WBBUNDL\n"   8 u32 members   12 u32 extents   16 u64 zero
  *   24  u64 checksum of the index before it
  * A member:
- *    0  object   16 u64 row   24 u64 size   32 i64 atime   40 i64 mtime   48 i64 lost   56 u32 first extent   60 u32
+ *    0  object   16 u64 chain   24 u64 size   32 i64 atime   40 i64 mtime   48 i64 lost   56 u32 first extent   60 u32
  * count An extent:
  *    0  u64 offset in the file   8 u64 length   16 u64 offset in what is packed
  */
@@ -801,7 +801,7 @@ struct wb_bundle_end {
 
 struct wb_bundle_member {
     struct wb_object object;
-    uint64_t row; /* equal for files that had the same name in the same directory one after the other */
+    uint64_t chain; /* equal for files that had the same name in the same directory one after the other */
     uint64_t size;
     int64_t atime, mtime;
     int64_t lost; /* its ctime when it was packed: the time at which it lost its name */

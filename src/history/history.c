@@ -20,12 +20,12 @@
 
 static _Thread_local char problem[256];
 
-const char *wb_history_problem(void)
+const char *wb_history_error(void)
 {
     return problem;
 }
 
-void wb_history_clear_problem(void)
+void wb_history_clear_error(void)
 {
     problem[0] = '\0';
 }
@@ -51,7 +51,7 @@ int wb_history_open(struct wb_history **ret, struct wb_store *store)
     history->listings = wb_listing_cache_new();
     history->departures = wb_departures_cache_new();
     history->rights = wb_rights_cache_new();
-    history->located = wb_located_new();
+    history->dirfd_cache = wb_dirfd_cache_new();
     *ret = history;
     return 0;
 }
@@ -62,7 +62,7 @@ struct wb_history *wb_history_free(struct wb_history *history)
         wb_listing_cache_free(history->listings);
         wb_departures_cache_free(history->departures);
         wb_rights_cache_free(history->rights);
-        wb_located_free(history->located);
+        wb_dirfd_cache_free(history->dirfd_cache);
     }
     g_free(history);
     return NULL;
@@ -88,7 +88,7 @@ static bool is_under_way(const struct wb_history *history, int64_t when)
     return false;
 }
 
-void wb_history_settle(struct wb_history *history, int64_t when)
+void wb_history_wait_inflight(struct wb_history *history, int64_t when)
 {
     static const struct timespec pause = {.tv_nsec = 200 * 1000};
 
@@ -103,7 +103,7 @@ void wb_history_settle(struct wb_history *history, int64_t when)
 #define UNANNOUNCED (100 * INT64_C(1000000))
 #define AWAIT_TRIES 30000
 
-int64_t wb_history_settled(const struct wb_history *history)
+int64_t wb_history_has_waited(const struct wb_history *history)
 {
     int64_t when = wb_store_now(history->store) - UNANNOUNCED;
 

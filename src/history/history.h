@@ -10,7 +10,7 @@
  * finds, for every change that the present already shows, its record; what the record covers is
  * taken from the record, what no record covers cannot have changed.
  *
- * Damaged records make what depends on them -EIO, never wrong; `wb_history_problem` tells which.
+ * Damaged records make what depends on them -EIO, never wrong; `wb_history_error` tells which.
  */
 
 #include "store/store.h"
@@ -43,17 +43,17 @@ struct wb_store *wb_history_store(const struct wb_history *history);
 int wb_history_await(struct wb_history *history, int64_t when);
 
 /* In the daemon: a time a little before now, if no change of that time or an older one is under way; else 0. */
-int64_t wb_history_settled(const struct wb_history *history);
+int64_t wb_history_has_waited(const struct wb_history *history);
 
 /* The last thing this thread could not rebuild since it cleared that, as one line ("" if none). */
-const char *wb_history_problem(void);
+const char *wb_history_error(void);
 /* Whoever begins something else: else an error without a reason of its own would be given an older one. */
-void wb_history_clear_problem(void);
+void wb_history_clear_error(void);
 
-/* ---- spots: an object at a moment (spot.c, locate.c) ------------------------------------------ */
+/* ---- revisions: an object at a moment (revision.c, locate.c) ------------------------------------------ */
 
 /*
- * A spot is (object, T) and how it was reached: through which directory and name. Reference
+ * A revision is (object, T) and how it was reached: through which directory and name. Reference
  * counted, immutable, thread-safe. T == WB_WHEN_PRESENT is the present.
  */
 struct wb_revision *wb_revision_ref(struct wb_revision *revision);
@@ -73,7 +73,7 @@ struct wb_revision *wb_revision_parent(const struct wb_revision *revision); /* b
 int wb_revision_root(struct wb_history *history, int64_t when, struct wb_revision **ret);
 
 /*
- * A spot of the present as the caller knows it (a node that lives), without looking anything up. Takes its own
+ * A revision of the present as the caller knows it (a node that lives), without looking anything up. Takes its own
  * reference of `parent`.
  */
 int wb_revision_present(struct wb_history *history, struct wb_revision *parent, const char *name,
@@ -106,7 +106,7 @@ int wb_revision_at(struct wb_history *history, struct wb_revision *dir, const ch
 int wb_history_time(struct wb_history *history, const char *text, int64_t now, unsigned nth, struct wb_time *ret,
                     struct wb_object *ret_scope);
 
-/* Whether the spot is `scope` or below it, at the spot's own moment. WB_OBJECT_NONE holds everything. */
+/* Whether the revision is `scope` or below it, at the revision's own moment. WB_OBJECT_NONE holds everything. */
 bool wb_revision_is_within(const struct wb_revision *revision, struct wb_object scope);
 
 /*
@@ -120,24 +120,24 @@ int wb_history_parse_entry(struct wb_history *history, const char *entry, int64_
 int wb_history_at(struct wb_history *history, struct wb_revision *dir, const char *entry, struct wb_revision **ret);
 
 /* Where the object is now. */
-enum wb_whereabouts { WB_ALIVE, WB_BURIED, WB_GONE };
+enum wb_link_state { WB_LINKED, WB_UNLINKED, WB_LOST };
 struct wb_location {
-    enum wb_whereabouts state;
-    char *path; /* WB_ALIVE: relative to the root of SRC, "" for the root itself; g_free */
-    uint64_t ino; /* of the inode; 0: WB_GONE */
+    enum wb_link_state state;
+    char *path;     /* WB_LINKED: relative to the root of SRC, "" for the root itself; g_free */
+    uint64_t ino;   /* of the inode; 0: WB_LOST */
     uint32_t links; /* of the inode, the one in the graveyard among them */
 };
-int wb_revision_locate(struct wb_history *history, struct wb_revision *revision, struct wb_location *ret);
+int wb_revision_resolve(struct wb_history *history, struct wb_revision *revision, struct wb_location *ret);
 
-/* How an object lost its name, or the last one of those it was renamed to since the spot's T. */
-struct wb_overwrite_of {
+/* How an object lost its name, or the last one of those it was renamed to since the revision's T. */
+struct wb_unbind_info {
     struct wb_object dir; /* the directory that lost it */
     int64_t when;
     uint32_t links; /* names until then: more than one where it had others */
 };
 
 /* 0, WB_ABSENT where no record tells of a loss, or -errno. Reads the catalogs of all directories it was in since T. */
-int wb_revision_loss(struct wb_history *history, struct wb_revision *revision, struct wb_overwrite_of *ret);
+int wb_revision_unbind(struct wb_history *history, struct wb_revision *revision, struct wb_unbind_info *ret);
 
 /* Opens the object as it is now, wherever it is: a verified descriptor (open flags as given, O_PATH
  * for anything that is no file or directory), or -errno; -EIO if it cannot be found. */
@@ -145,7 +145,7 @@ int wb_revision_open_present(struct wb_history *history, struct wb_revision *rev
 
 /* ---- what was there (attrs.c, past_dir.c, view.c) ---------------------------------------------- */
 
-/* Attributes at the spot's T. `nlink` does not count the graveyard's link. */
+/* Attributes at the revision's T. `nlink` does not count the graveyard's link. */
 int wb_revision_attrs(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret);
 
 /* Extended attributes at T. get: length of the value (value may be NULL to ask), -ENODATA, -ERANGE,
@@ -173,7 +173,7 @@ uint32_t wb_past_dir_type(const struct wb_past_dir *dir, size_t index); /* S_IFM
 /* No earlier than what wb_revision_attrs tells of it, at no cost: what was not touched since need not be asked for. */
 int64_t wb_past_dir_ctime(const struct wb_past_dir *dir, size_t index);
 struct wb_object wb_past_dir_object(const struct wb_past_dir *dir, size_t index);
-/* The entry as a spot, without a second replay. */
+/* The entry as a revision, without a second replay. */
 int wb_past_dir_revision(struct wb_past_dir *dir, size_t index, struct wb_revision **ret);
 
 /* A file's content at T. Stays exact while the present goes on changing. Thread-safe. */
@@ -222,7 +222,7 @@ struct wb_version {
 };
 
 /*
- * Walks the changes of dir/name newest first; dir may be a spot of the present or of the past, its
+ * Walks the changes of dir/name newest first; dir may be a revision of the present or of the past, its
  * object counts. name "" means the directory itself (its entries' changes). The walk follows the name through
  * replaced objects and, where the object came from another name, the object there; where the directory has no older
  * changes of the name, it goes on in the directory that had the path before (path.h). Memory does
@@ -231,7 +231,7 @@ struct wb_version {
 struct wb_versions;
 int wb_versions_open(struct wb_history *history, struct wb_revision *dir, const char *name, struct wb_versions **ret);
 int wb_versions_next(struct wb_versions *versions, struct wb_version *ret); /* 0, WB_END, WB_DAMAGED, -errno */
-/* The state just before the version last returned: a spot, or WB_ABSENT. */
+/* The state just before the version last returned: a revision, or WB_ABSENT. */
 int wb_versions_before(struct wb_versions *versions, struct wb_revision **ret);
 /*
  * Whether the version last returned is a change of the object *ret that its undo log has, while it had the name in the

@@ -13,12 +13,12 @@
 struct wb_departures_cache;
 struct wb_listing;
 struct wb_listing_cache;
-struct wb_located;
+struct wb_dirfd_cache;
 struct wb_rights_cache;
 
 struct wb_history {
     struct wb_store *store;
-    struct wb_located *located;
+    struct wb_dirfd_cache *dirfd_cache;
     struct wb_listing_cache *listings;
     struct wb_departures_cache *departures;
     struct wb_rights_cache *rights;
@@ -37,7 +37,7 @@ int wb_history_fail(int error, const char *format, ...) __attribute__((format(pr
  * Waits (a second at most) until no change of `when` or older is under way in this process, so that
  * the state at `when` is one that nothing will still alter.
  */
-void wb_history_settle(struct wb_history *history, int64_t when);
+void wb_history_wait_inflight(struct wb_history *history, int64_t when);
 
 /*
  * The end of whatever tells a state at `when`: `r`, or -EIO (and a line) where that is before what was forgotten by
@@ -124,7 +124,7 @@ int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t m
 /* The slot of `name` in a NAME record, or NULL. */
 const struct wb_slot *wb_log_scan_slot(const struct wb_record *record, const char *name);
 
-/* ---- spots (spot.c) -------------------------------------------------------------------------- */
+/* ---- revisions (revision.c) -------------------------------------------------------------------------- */
 
 /*
  * What a walk over the parent's catalog found out about the object's attributes at T. Every `when` in a
@@ -170,23 +170,23 @@ bool wb_revision_hides(const struct wb_revision *dir, const char *name);
 /* ---- places (locate.c) ----------------------------------------------------------------------- */
 
 /*
- * Finds the object as it is now: an O_PATH descriptor in *ret_fd (-1 for WB_GONE) and, for WB_ALIVE, its
+ * Finds the object as it is now: an O_PATH descriptor in *ret_fd (-1 for WB_LOST) and, for WB_LINKED, its
  * path (g_free); ret_path may be NULL, then the graveyard is looked at before catalogs are walked,
- * and WB_ALIVE is also said of what is in it.
- * enum wb_whereabouts or -errno; WB_GONE only where the records say that it was removed.
+ * and WB_LINKED is also said of what is in it.
+ * enum wb_link_state or -errno; WB_LOST only where the records say that it was removed.
  */
-int wb_locate(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path);
+int wb_resolve(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path);
 
 /* Directories found lately (located.c): a descriptor of the caller's own, or -1. Thread-safe. */
-struct wb_located *wb_located_new(void);
-struct wb_located *wb_located_free(struct wb_located *located);
-int wb_located_get(struct wb_located *located, struct wb_object object);
-void wb_located_put(struct wb_located *located, struct wb_object object, int fd);
+struct wb_dirfd_cache *wb_dirfd_cache_new(void);
+struct wb_dirfd_cache *wb_dirfd_cache_free(struct wb_dirfd_cache *dirfd_cache);
+int wb_dirfd_cache_get(struct wb_dirfd_cache *dirfd_cache, struct wb_object object);
+void wb_dirfd_cache_put(struct wb_dirfd_cache *dirfd_cache, struct wb_object object, int fd);
 
 /* ---- the way of an object, from name to name (way.c) -------------------------------------------- */
 
 /* It got there at `when`. */
-struct wb_stop {
+struct wb_rename_hop {
     struct wb_object dir;
     char name[WB_NAME_MAX + 1];
     int64_t when;
@@ -195,15 +195,15 @@ struct wb_stop {
 };
 
 /* From stops[0] on: the last two stops by `until`. 1: it ends in the graveyard; 0: at stops[0]; or -errno. */
-int wb_way_follow(struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t until,
-                  struct wb_stop stops[2]);
+int wb_rename_chain_follow(struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t until,
+                           struct wb_rename_hop hops[2]);
 
 /*
  * From (dir, name), where `object` was at *when, to where it was at `until`. 0, WB_ABSENT where it
  * was in the graveyard then, or -errno.
  */
-int wb_locate_forward(struct wb_history *history, struct wb_object object, int64_t until,
-                      struct wb_object *dir, char name[WB_NAME_MAX + 1], int64_t *when);
+int wb_resolve_forward(struct wb_history *history, struct wb_object object, int64_t until, struct wb_object *dir,
+                       char name[WB_NAME_MAX + 1], int64_t *when);
 
 /* ---- listings: what a past directory held (listing.c, past_dir.c) ------------------------------ */
 

@@ -98,7 +98,7 @@ int wb_revision_root(struct wb_history *history, int64_t when, struct wb_revisio
     r = wb_object_stat(history->store, history->store->src_fd, NULL, &object, &attrs, NULL);
     if (r < 0)
         return r;
-    wb_history_settle(history, when);
+    wb_history_wait_inflight(history, when);
     r = wb_revision_new(NULL, "", object, attrs.mode, ret);
     if (r == 0)
         (*ret)->when = when;
@@ -134,7 +134,7 @@ static int look_present(struct wb_history *history, struct wb_revision *dir, con
     int r;
 
     *ret = (struct entry){0};
-    r = wb_locate(history, dir, &fd, NULL);
+    r = wb_resolve(history, dir, &fd, NULL);
     if (r < 0 || fd < 0)
         return r < 0 ? r : 0;
     r = wb_object_stat(history->store, fd, name, &ret->object, &attrs, NULL);

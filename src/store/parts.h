@@ -11,7 +11,7 @@
 /* One that has nothing open yet, or NULL. */
 struct wb_store *wb_store_new(int src_fd);
 /* All that is written, once the directory, the lock and the graveyard are open. 0 or -errno with a line in `why`. */
-int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_problem *why);
+int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_error *why);
 
 /* ---- directories of the store (store_dir.c) -------------------------------------------------- */
 
@@ -19,8 +19,7 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_p
  * Opens (or makes) the store's directory and checks that it is a place for a store and nobody
  * else's. `home`: words for messages. A descriptor or -errno with a line in `why`.
  */
-int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const char *home,
-                      struct wb_problem *why);
+int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const char *home, struct wb_error *why);
 
 /* Makes `objects` with all its 256 directories where they are missing. */
 int wb_store_dir_fill(int dir_fd);
@@ -44,7 +43,7 @@ int wb_store_dir_grave(int src_fd, int dir_fd, bool create);
  * A directory for a store to be moved to, made where it is not there; no signpost is followed, and whatever is in it is
  * the caller's to judge. A descriptor or -errno with a line in `why`.
  */
-int wb_store_dir_make(int src_fd, const char *path, struct wb_problem *why);
+int wb_store_dir_make(int src_fd, const char *path, struct wb_error *why);
 /* Makes SRC/.wayback where there is none. A descriptor or -errno. */
 int wb_store_dir_make_inside(int src_fd);
 
@@ -52,7 +51,7 @@ int wb_store_dir_make_inside(int src_fd);
 int wb_grave_bring(int from_fd, const char *name, int to_fd);
 
 /* Takes the lock: its descriptor, or -EBUSY with a line naming the holder, or -errno. */
-int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why);
+int wb_store_dir_lock(int dir_fd, const char *home, struct wb_error *why);
 
 /* Whether names can be moved and linked between the two directories. 1, 0 or -errno. */
 int wb_store_dir_same_mount(int a_fd, int b_fd);
@@ -65,9 +64,9 @@ bool wb_store_dir_can_clone(int dir_fd);
 int wb_inflight_open(struct wb_inflight **ret, int dir_fd);
 struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight);
 
-void wb_inflight_stamps(const struct wb_inflight *inflight, struct wb_stamps *ret);
+void wb_inflight_log_mtimes(const struct wb_inflight *inflight, struct wb_log_mtimes *ret);
 /* For who only reads; `held`: another process has it open for writing. */
-void wb_inflight_peek_stamps(int dir_fd, bool held, struct wb_stamps *ret);
+void wb_inflight_peek_log_mtimes(int dir_fd, bool held, struct wb_log_mtimes *ret);
 
 /* No `when` up to this one is given out any more. */
 void wb_inflight_raise(struct wb_inflight *inflight, int64_t when);
@@ -164,10 +163,10 @@ int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct
 
 /* Opens the file, or makes it, so that there is room for a note; with the mutex held, or where nobody else is. 0,
  * -ENOENT where it is not to be made, or another -errno. */
-int wb_settling_open(struct wb_store *store, bool make);
+int wb_writeback_open(struct wb_store *store, bool make);
 
 /* Reads the note that somebody left; before any log is opened. One that cannot be read is none. */
-void wb_stamp_look(struct wb_store *store);
+void wb_log_mtime_check(struct wb_store *store);
 
 /* ---- named moments (snapshots.c) ------------------------------------------------------------- */
 

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 struct wb_actors;
-struct wb_ahead;
+struct wb_preclone;
 struct wb_gaps;
 struct wb_identities;
 struct wb_inflight;
@@ -35,10 +35,10 @@ enum wb_store_flags {
 };
 
 /*
- * Logs that were last appended to from `since` on are stamped (wb_log_stamp); `cut`: when the store was first opened
- * after the last power cut, 0 where there was none.
+ * Logs that were last appended to from `since` on are stamped (wb_log_set_mtime); `cut`: when the store was first
+ * opened after the last power cut, 0 where there was none.
  */
-struct wb_stamps {
+struct wb_log_mtimes {
     int64_t since, cut;
     bool unclean; /* the last daemon did not close it: logs it wrote may be in the page cache only */
 };
@@ -61,7 +61,7 @@ struct wb_store {
     bool layered; /* SRC is on an overlayfs (layers.h) */
     struct wb_header header;
     _Atomic int64_t horizon; /* see wb_store_horizon */
-    struct wb_stamps stamps;
+    struct wb_log_mtimes stamps;
     _Atomic int64_t content_synced, lost_since, lost_until; /* lost_content.h */
     int lock_fd;
     dev_t mount_dev; /* of the mount that the process serves; 0: none yet */
@@ -71,12 +71,12 @@ struct wb_store {
     uint64_t index_stride; /* of undo logs, in bytes (log_index.h); tests make it small       */
     struct wb_snapshot_table *snapshots;
     struct wb_timeline *timeline; /* timeline.h */
-    struct wb_ahead *ahead;       /* ahead.h; NULL: nothing is cloned, or only read */
+    struct wb_preclone *ahead;    /* ahead.h; NULL: nothing is cloned, or only read */
     struct wb_stages *stages;     /* stages.h; NULL for a store that is only read */
     pthread_mutex_t settling;     /* settling.c: one at a time brings content to the disk */
     int settling_fd;
     pthread_mutex_t unstamping;
-    struct wb_object mtime_untrusted; /* see wb_stamp_suspend; under `unstamping` */
+    struct wb_object mtime_untrusted; /* see wb_log_mtime_suspend; under `unstamping` */
     struct _GHashTable *unsettled; /* objects whose content is brought to the disk, or could not be */
     struct wb_manifest *manifest; /* manifest.h; NULL for a store that is only read */
     struct wb_spans *spans;       /* spans.h */
@@ -105,8 +105,7 @@ struct wb_store {
  * has it (-EBUSY); somebody else could write or read it (-EPERM); the disk is full. With WRITE, the
  * caller runs recovery (capture/recovery/recover.h) before the first change.
  */
-int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags,
-                  struct wb_problem *why);
+int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags, struct wb_error *why);
 /* Everything to stable storage, then lets go of it. Returns NULL. */
 struct wb_store *wb_store_free(struct wb_store *store);
 
@@ -252,7 +251,7 @@ void wb_store_note_clean(struct wb_store *store, struct wb_object object);
 int wb_store_before_truncate(struct wb_store *store, struct wb_object object);
 
 /* To be called by recovery: what a power cut found being brought to the disk. 0 or -errno. */
-int wb_settling_recover(struct wb_store *store);
+int wb_writeback_recover(struct wb_store *store);
 
 /*
  * Between suspend and resume, the undo log of an object may be changed in its place, which moves its time of
@@ -260,9 +259,9 @@ int wb_settling_recover(struct wb_store *store);
  * durable before their change is made. One log at a time, by who owns `rewriting`. Where resume fails, that goes on
  * until it succeeds. Prepare takes the room that is needed for it, while there is some. 0 or -errno.
  */
-int wb_stamp_prepare(struct wb_store *store);
-int wb_stamp_suspend(struct wb_store *store, struct wb_object object);
-int wb_stamp_resume(struct wb_store *store);
+int wb_log_mtime_prepare(struct wb_store *store);
+int wb_log_mtime_suspend(struct wb_store *store, struct wb_object object);
+int wb_log_mtime_resume(struct wb_store *store);
 bool wb_store_is_mtime_untrusted(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /* The actors and the clock alone: needed by every fsync. Costs nothing where neither has news. */
@@ -377,7 +376,7 @@ bool wb_inflight_has_aside(const struct wb_store *store, int64_t when);
 bool wb_inflight_has_failed(const struct wb_store *store, int64_t when);
 
 /* Every change with a lower `when` is over, or failed and set aside; and its records are in their logs. */
-int64_t wb_inflight_horizon(struct wb_store *store);
+int64_t wb_inflight_low_water(struct wb_store *store);
 
 /* Whether the change has a slot: below the horizon, that it failed and could not be aborted yet. */
 bool wb_inflight_has(struct wb_store *store, int64_t when);

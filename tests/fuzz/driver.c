@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * driver COUNT SECONDS CORPUS: runs every file of the directory, then up to COUNT mutations of them, the same ones every
- * time, for at most so many seconds. An input that causes a fault is left in the file the first line names.
+ * driver COUNT SECONDS CORPUS: runs every file of the directory, then up to COUNT mutations of them, the same ones
+ * every time, for at most so many seconds. An input that causes a fault is left in the file the first line names.
  */
 #include "fuzz.h"
 #include <glib.h>

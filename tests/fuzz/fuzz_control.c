@@ -112,7 +112,7 @@ static void open_session(void)
     char *words[] = {(char *)"wayback", (char *)"-f", NULL, NULL, NULL};
     char *fuse_words[] = {(char *)"wayback", NULL};
     struct fuse_args args = FUSE_ARGS_INIT(1, fuse_words);
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     g_autofree char *device = NULL;
 
     fuzz_tree_reset();

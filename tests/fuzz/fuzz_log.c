@@ -139,7 +139,7 @@ static void dump(int fd)
     g_autofree char *path = g_strdup_printf("/proc/self/fd/%d", fd);
     FILE *nowhere = fopen("/dev/null", "w");
     struct wb_dump_count count;
-    struct wb_problem why;
+    struct wb_error why;
 
     wb_dump_log(path, nowhere, 0, &count, &why);
     fclose(nowhere);

@@ -114,7 +114,7 @@ static void look(struct wb_history *history, struct wb_revision *revision, unsig
     wb_revision_attrs(history, revision, &attrs);
     wb_revision_listxattr(history, revision, list, sizeof(list));
     wb_revision_getxattr(history, revision, "user.x", list, sizeof(list));
-    if (wb_revision_locate(history, revision, &location) == 0)
+    if (wb_revision_resolve(history, revision, &location) == 0)
         g_free(location.path);
     if (wb_revision_readlink(history, revision, &target) == 0)
         g_free(target);
@@ -227,7 +227,7 @@ static void thin(struct wb_store *store)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct wb_store *store;
     int64_t whens[FUZZ_WHENS];
     unsigned flags, count, how;

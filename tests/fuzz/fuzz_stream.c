@@ -109,7 +109,7 @@ static unsigned count_entries(const char *path)
 static void receive(struct chain *chain, const char *copy)
 {
     struct wb_copy_result result;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int fd = memfd_create("stream", MFD_CLOEXEC), r;
 
     add(chain, WB_FRAME_END, NULL, 0);

@@ -46,7 +46,7 @@ static void put_file(const char *path, size_t length)
 
 static void make_store(void)
 {
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct wb_store *store;
 
     if (wb_store_open(&store, fuzz_tree.fd, NULL, WB_STORE_WRITE | WB_STORE_CREATE, &why) < 0) {
@@ -141,10 +141,10 @@ static void take_slot(struct fuzz_input *in, struct wb_slot *slot)
     slot->present = bits & 1;
     if (slot->present) {
         slot->object = take_object(in);
-        slot->fate = bits & 2 ? WB_FATE_MOVED : WB_FATE_KEPT;
+        slot->unbind = bits & 2 ? WB_UNBIND_RENAMED : WB_UNBIND_KEPT;
         take_attrs(in, &slot->attrs);
     }
-    if (slot->fate == WB_FATE_MOVED) {
+    if (slot->unbind == WB_UNBIND_RENAMED) {
         slot->to_dir = take_object(in);
         slot->to_name = take_name(in, &slot->to_length);
     }
@@ -438,7 +438,7 @@ static void dump_file(const char *path)
 {
     static FILE *nowhere;
     struct wb_dump_count count;
-    struct wb_problem why;
+    struct wb_error why;
 
     if (!nowhere)
         nowhere = fopen("/dev/null", "w");

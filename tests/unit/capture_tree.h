@@ -44,7 +44,7 @@ static uint64_t tree_index_stride;
 
 static inline void tree_open_store(struct tree *tree)
 {
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r = wb_store_open(&tree->store, tree->fd, NULL, WB_STORE_WRITE | WB_STORE_CREATE, &why);
 
     ck_assert_msg(r == 0, "store: %d %s", r, why.text);

@@ -42,7 +42,7 @@ static inline struct wb_revision *find(const char *path, int64_t when, int *ret_
     if (ret_error)
         *ret_error = r;
     else
-        ck_assert_msg(r == 0 || r == WB_ABSENT, "%s: %d %s", path, r, wb_history_problem());
+        ck_assert_msg(r == 0 || r == WB_ABSENT, "%s: %d %s", path, r, wb_history_error());
     return revision;
 }
 
@@ -73,7 +73,7 @@ static inline void expect_content(const char *path, int64_t when, const char *wa
     }
     ck_assert_msg(revision != NULL, "%s was not there", path);
     text = content_of(revision, &n);
-    ck_assert_msg(n == (ssize_t)strlen(wanted), "%s: %zd %s", path, n, wb_history_problem());
+    ck_assert_msg(n == (ssize_t)strlen(wanted), "%s: %zd %s", path, n, wb_history_error());
     ck_assert_str_eq(text, wanted);
     wb_revision_unref(revision);
 }

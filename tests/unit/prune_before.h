@@ -27,7 +27,7 @@ static inline struct wb_prune_count prune_before(struct wb_store *store, int64_t
     struct wb_prune_options options = {.before = before, .dry_run = dry_run, .stop = prune_never,
                                        .own = prune_alone, .release = prune_alone, .in_use = prune_of_nobody};
     struct wb_prune_count count = {0};
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct wb_prune *prune;
     uint64_t snapshots;
 

@@ -80,9 +80,9 @@ static inline void random_slot(struct random_record *made, int index)
     if (slot->present) {
         slot->object = random_object();
         slot->attrs = random_attrs();
-        slot->fate = (uint8_t)(1 + random_below(2));
+        slot->unbind = (uint8_t)(1 + random_below(2));
     }
-    if (slot->fate == WB_FATE_MOVED) {
+    if (slot->unbind == WB_UNBIND_RENAMED) {
         slot->to_dir = random_object();
         slot->to_name = names[1];
         slot->to_length = random_name(names[1], index);

@@ -48,10 +48,18 @@ static inline void good_record(struct wb_record *record, enum wb_record_type typ
     case WB_REC_NAME:
         record->name.dir = attrs;
         record->name.count = 1;
-        record->name.slots[0] = (struct wb_slot){
-            .name = "name", .name_length = 4, .present = 1, .fate = WB_FATE_MOVED,
-            .object = {5, 6}, .attrs = attrs, .to_dir = {7, 8}, .to_name = "goes", .to_length = 4,
-            .from_dir = {9, 10}, .from_name = "came", .from_length = 4};
+        record->name.slots[0] = (struct wb_slot){.name = "name",
+                                                 .name_length = 4,
+                                                 .present = 1,
+                                                 .unbind = WB_UNBIND_RENAMED,
+                                                 .object = {5, 6},
+                                                 .attrs = attrs,
+                                                 .to_dir = {7, 8},
+                                                 .to_name = "goes",
+                                                 .to_length = 4,
+                                                 .from_dir = {9, 10},
+                                                 .from_name = "came",
+                                                 .from_length = 4};
         break;
     case WB_REC_ATTR:
         record->attr = (struct wb_rec_attr){.object = {5, 6}, .attrs = attrs};

@@ -25,7 +25,7 @@ static inline void stage_write(const char *path, uint64_t offset, const char *te
     ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &overwrite, op_actor), 0);
     if (result == 0)
         ck_assert_int_eq(pwrite(fd, text, overwrite.length, (off_t)offset), (ssize_t)overwrite.length);
-    wb_stage_settle(stage, &overwrite, result);
+    wb_stage_finish(stage, &overwrite, result);
     when = change.when;
     wb_capture_end(&change, result);
     if (result < 0)
@@ -45,7 +45,7 @@ static inline void stage_cut(const char *path, uint64_t size)
         ck_assert_int_eq(wb_stage_begin(&stage, tree.store, &target, fd, op_actor), 0);
     ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &overwrite, op_actor), 0);
     ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
-    wb_stage_settle(stage, &overwrite, 0);
+    wb_stage_finish(stage, &overwrite, 0);
     wb_capture_end(&change, 0);
     close(fd);
 }

@@ -237,7 +237,7 @@ static char *source_of(const char *path)
 static char *source_of_store(const char *given, const char *path)
 {
     g_autofree char *found = NULL;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     char *tree = NULL;
     int r = wb_tree_of_store(wb_cli_store(), path, &tree, &why);
 

@@ -127,7 +127,7 @@ static void dump(const char *path)
 {
     unsigned flags = (json ? WB_DUMP_JSON : 0) | (verify ? WB_DUMP_VERIFY : 0);
     struct wb_dump_count count;
-    struct wb_problem why;
+    struct wb_error why;
     int r = wb_dump_log(path, stdout, flags, &count, &why);
 
     if (ferror(stdout))

@@ -149,7 +149,7 @@ static int check(const char *given)
                      (yes ? WB_CHECK_REPAIR | WB_CHECK_REPAIR_ALL : 0) | (external ? WB_CHECK_EXTERNAL : 0) |
                      (rebind ? WB_CHECK_REBIND : 0);
     struct wb_check_result result = {0};
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r;
 
     wb_control_look_behind(&tree, &store);

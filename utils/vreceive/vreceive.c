@@ -60,7 +60,7 @@ static void print_json(const struct wb_copy_result *result)
 static void print_status(const char *dir, const char *path)
 {
     struct wb_copy_result result = {0};
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     char text[WB_COPY_POINT_MAX];
 
     if (wb_copy_status(path, &result, &why) < 0)
@@ -79,7 +79,7 @@ static void receive(const char *dir, const char *path)
 
     while (r == 0) {
         struct wb_copy_result result = {0};
-        struct wb_problem why = {""};
+        struct wb_error why = {""};
 
         wb_progress_begin();
         r = wb_copy_receive(path, STDIN_FILENO, &listener, &result, &why);
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
 {
     int r = wb_cli_begin(&cli, options, &argc, &argv);
     struct wb_copy_confinement confinement;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
 
     if (r >= 0)
         return r;

@@ -144,8 +144,8 @@ bool revert_has_other_names(struct revert *revert, const struct stat *st);
 /* The same for a file that is known by its inode alone, and has at least one name. */
 bool revert_lives_outside(struct revert *revert, uint64_t inode);
 
-/* One of the names of spot->have outside of the PATHs, or NULL; g_free. Only the directory of PATH is searched, because
- * nothing records where the other names are. */
+/* One of the names of revision->have outside of the PATHs, or NULL; g_free. Only the directory of PATH is searched,
+ * because nothing records where the other names are. */
 char *revert_other_name(const struct revert *revert, const struct revision *revision);
 
 /* Whether dir/name differs in content or attributes from what `revision` was: 1, 0 or -errno. */
@@ -153,7 +153,7 @@ int revert_differs(const struct revision *revision, int dir, const char *name);
 
 /* ---- walk.c, sweep.c --------------------------------------------------------------------------- */
 
-/* Pass 1, for spot and everything below. 0, or -errno where going on is pointless. */
+/* Pass 1, for revision and everything below. 0, or -errno where going on is pointless. */
 /* dir/name of what is there now to be made like then; -1 if (with `dry`) there is nothing. */
 int revert_now(const struct revision *revision, const char **ret_name);
 

@@ -80,7 +80,7 @@ static int send_once(const char *given, unsigned flags, struct wb_copy_point *fr
     g_autofree char *tree = g_strdup(given);
     g_autofree char *store = store_option ? wb_path_absolute(store_option) : NULL;
     struct wb_copy_result result = {0};
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r;
 
     wb_progress_begin();

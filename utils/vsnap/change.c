@@ -13,7 +13,7 @@
 /* 0, or WB_EXIT_USAGE after saying which rule a name breaks. */
 static int check_name(const char *name)
 {
-    struct wb_problem why;
+    struct wb_error why;
     g_autofree char *shown = NULL;
 
     if (wb_snapshot_name_check(name, &why) == 0)

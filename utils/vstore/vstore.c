@@ -149,7 +149,7 @@ static bool may_copy(const struct mounted *mounted)
 }
 
 /* Until little is left, or it gets no less. */
-static int copy_ahead(const struct mounted *mounted, struct wb_move_result *result, struct wb_problem *why)
+static int copy_ahead(const struct mounted *mounted, struct wb_move_result *result, struct wb_error *why)
 {
     g_autofree char *tree = g_strdup_printf("/proc/%u/fd/%d", mounted->hello.pid, mounted->hello.source_fd);
     g_autofree char *store = NULL, *to = NULL;
@@ -191,7 +191,7 @@ static int ask(const struct mounted *mounted, unsigned flags, struct wb_control_
 static int move_mounted(const struct mounted *mounted, struct wb_move_result *result)
 {
     g_autofree struct wb_control_moved *moved = g_new0(struct wb_control_moved, 1);
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r = ask(mounted, WB_CONTROL_MOVE_CHECK, moved);
 
     if (r == 0 && moved->error)
@@ -255,7 +255,7 @@ static int move(const char *given, const char *to_given)
     g_autofree char *to = wb_path_absolute(to_given);
     g_autofree struct wb_move_result *result = g_new0(struct wb_move_result, 1);
     struct mounted mounted = {.fd = -1, .given = given, .to = to};
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r;
 
     if (is_in_mount(to))
@@ -292,7 +292,7 @@ static int status(const char *given)
     g_autofree char *store = store_option ? wb_path_absolute(store_option) : NULL;
     g_autofree struct wb_move_result *result = g_new0(struct wb_move_result, 1);
     g_autofree char *from = NULL, *to = NULL;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
 
     wb_control_look_behind(&tree, &store);
     if (wb_store_where(tree, store, result, &why) < 0)

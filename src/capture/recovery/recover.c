@@ -31,7 +31,7 @@ static void add_slots(struct wb_suspect *suspect, struct wb_object dir, const st
 
         slot->dir = dir;
         slot->present = from->present;
-        slot->fate = from->fate;
+        slot->unbind = from->unbind;
         slot->object = from->object;
         slot->is_dir = from->present && S_ISDIR(from->attrs.mode);
         memcpy(slot->name, from->name, from->name_length);
@@ -177,9 +177,9 @@ int wb_recover(struct wb_store *store, unsigned *ret_aborted)
     if (r == 0)
         wb_stages_recover(store);
     if (r == 0)
-        wb_gaps_settle(store);
+        wb_gaps_flush(store);
     if (r == 0)
-        r = wb_settling_recover(store);
+        r = wb_writeback_recover(store);
     if (ret_aborted)
         *ret_aborted = recovery.aborted;
     return r;

@@ -18,7 +18,7 @@
 /* Opens the directory of a slot; one in the graveyard has no names any more. */
 static int open_dir(const struct wb_suspect *suspect, struct wb_object dir)
 {
-    int fd = -1, r = wb_store_locate_dir(suspect->store, dir, &fd);
+    int fd = -1, r = wb_catalog_path_open_dir(suspect->store, dir, &fd);
 
     return r == 0 ? fd : r < 0 ? r : -ENOENT;
 }
@@ -70,11 +70,11 @@ int wb_suspect_finish_rename(const struct wb_suspect *suspect)
 
     if (suspect->slot_count != 2 || (suspect->op != WB_OP_RENAME && suspect->op != WB_OP_WHITEOUT))
         return 0;
-    if (source->fate != WB_FATE_MOVED) {
+    if (source->unbind != WB_UNBIND_RENAMED) {
         source = &suspect->slots[1];
         target = &suspect->slots[0];
     }
-    if (source->fate != WB_FATE_MOVED || !target->present || target->fate != WB_FATE_KEPT)
+    if (source->unbind != WB_UNBIND_RENAMED || !target->present || target->unbind != WB_UNBIND_KEPT)
         return 0;
     source_fd = open_dir(suspect, source->dir);
     if (source_fd < 0)

@@ -13,7 +13,7 @@
 struct wb_suspect_slot {
     struct wb_object dir;
     bool present;
-    uint8_t fate;
+    uint8_t unbind;
     struct wb_object object;
     bool is_dir;
     char name[WB_NAME_MAX + 1];

@@ -212,16 +212,17 @@ static int conclude(struct wb_rebinding *rebinding, bool dry)
     return 0;
 }
 
-int wb_check_rebind(struct wb_checking *checking, bool dry, struct wb_problem *why)
+int wb_check_rebind(struct wb_checking *checking, bool dry, struct wb_error *why)
 {
     struct wb_rebinding rebinding;
     int r;
 
     if (checking->unsettled_count > 0)
-        return wb_problem_set(why, -EBUSY, "%u changes were in progress when the store was copied, and only the "
-                              "original tree shows whether they were made; mount the original, unmount it, and copy "
-                              "it again",
-                              checking->unsettled_count);
+        return wb_error_set(why, -EBUSY,
+                            "%u changes were in progress when the store was copied, and only the "
+                            "original tree shows whether they were made; mount the original, unmount it, and copy "
+                            "it again",
+                            checking->unsettled_count);
     init(&rebinding, checking);
     r = wb_rebind_read(&rebinding);
     if (r == 0)
@@ -230,6 +231,6 @@ int wb_check_rebind(struct wb_checking *checking, bool dry, struct wb_problem *w
         r = conclude(&rebinding, dry);
     deinit(&rebinding);
     if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped before the check was complete; nothing was changed");
-    return r < 0 ? wb_problem_set(why, r, "cannot bind the store to this tree: %s", g_strerror(-r)) : 0;
+        return wb_error_set(why, r, "stopped before the check was complete; nothing was changed");
+    return r < 0 ? wb_error_set(why, r, "cannot bind the store to this tree: %s", g_strerror(-r)) : 0;
 }

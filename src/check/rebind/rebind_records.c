@@ -135,7 +135,7 @@ static void note_slot(struct record_walk *walk, const struct wb_record *record, 
     if (!slot->present)
         return;
     wb_external_note(walk->rebinding->checking, slot->object, record);
-    if (slot->fate == WB_FATE_MOVED) {
+    if (slot->unbind == WB_UNBIND_RENAMED) {
         note_life(walk, record, slot->object, slot->attrs.mode);
         note_arrival(walk, slot->to_dir, slot->to_name, slot->to_length, record->written, slot->object,
                      false);
@@ -393,7 +393,7 @@ int wb_rebind_read(struct wb_rebinding *rebinding)
     if (r == 0)
         r = read_snapshots(rebinding);
 
-    for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
+    for (unsigned i = 0; r == 0 && i < WB_SHARDS; i++)
         r = wb_shard_each(rebinding->checking->dir_fd, i, read_file, rebinding);
     return r;
 }

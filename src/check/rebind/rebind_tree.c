@@ -304,7 +304,7 @@ static int match_graveyard(struct wb_rebinding *rebinding)
 {
     int r = 0;
 
-    for (unsigned i = 0; r == 0 && i < WB_FOLDERS && rebinding->checking->grave_fd >= 0; i++)
+    for (unsigned i = 0; r == 0 && i < WB_SHARDS && rebinding->checking->grave_fd >= 0; i++)
         r = wb_shard_each(rebinding->checking->grave_fd, i, match_buried, rebinding);
     return r;
 }

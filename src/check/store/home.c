@@ -151,7 +151,7 @@ static int open_identities(struct wb_checking *checking)
     return 0;
 }
 
-int wb_check_header(struct wb_checking *checking, struct wb_problem *why)
+int wb_check_header(struct wb_checking *checking, struct wb_error *why)
 {
     _cleanup_close_ int fd = openat(checking->dir_fd, WB_HEADER_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     struct wb_check_where where = {.file = WB_HEADER_NAME};
@@ -163,17 +163,18 @@ int wb_check_header(struct wb_checking *checking, struct wb_problem *why)
     if (r == 0 && fd >= 0)
         r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot read the header of the store: %s", g_strerror(-r));
+        return wb_error_set(why, r, "cannot read the header of the store: %s", g_strerror(-r));
     check_private(checking);
     checking->result.files++;
     r = wb_header_decode(data, length, &checking->header);
     if (r == -EPROTONOSUPPORT)
-        return wb_problem_set(why, r, "the store has format version %u, but this program supports up to %u; use the "
-                              "newer program",
-                              checking->header.version, WB_FORMAT_VERSION);
+        return wb_error_set(why, r,
+                            "the store has format version %u, but this program supports up to %u; use the "
+                            "newer program",
+                            checking->header.version, WB_FORMAT_VERSION);
     if (r < 0) {
         r = bad_header(checking, data, MIN(length, WB_HEADER_SIZE), root);
-        return r < 0 ? wb_problem_set(why, r, "cannot repair the header: %s", g_strerror(-r)) : 0;
+        return r < 0 ? wb_error_set(why, r, "cannot repair the header: %s", g_strerror(-r)) : 0;
     }
     checking->sound = true;
     checking->bound = true;
@@ -181,7 +182,7 @@ int wb_check_header(struct wb_checking *checking, struct wb_problem *why)
     if (r == 0)
         r = wb_identities_is_root(checking->identities, root, checking->header.root);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot read the store: %s", g_strerror(-r));
+        return wb_error_set(why, r, "cannot read the store: %s", g_strerror(-r));
     if (!checking->bound || r > 0)
         return 0;
     checking->bound = false;

@@ -55,8 +55,8 @@ static int check_directory(struct wb_checking *checking, const char *directory)
 
 int wb_check_links(struct wb_checking *checking)
 {
-    static const char *const files[] = {WB_HEADER_NAME, WB_INFLIGHT_NAME, WB_ACTORS_NAME, WB_SNAPSHOTS_NAME,
-                                        WB_STAGES_NAME, WB_SPANS_NAME, WB_GAPS_NAME, WB_SETTLING_NAME,
+    static const char *const files[] = {WB_HEADER_NAME,     WB_INFLIGHT_NAME,  WB_ACTORS_NAME, WB_SNAPSHOTS_NAME,
+                                        WB_STAGES_NAME,     WB_SPANS_NAME,     WB_GAPS_NAME,   WB_WRITEBACK_NAME,
                                         WB_IDENTITIES_NAME, WB_LOST_SLOTS_NAME};
     char directory[sizeof(WB_OBJECTS_NAME) + 8];
     int r;

@@ -16,13 +16,13 @@
 #include <errno.h>
 #include <fcntl.h>
 
-static int open_places(struct wb_checking *checking, const char *tree, struct wb_problem *why)
+static int open_places(struct wb_checking *checking, const char *tree, struct wb_error *why)
 {
     int r;
 
     checking->src_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (checking->src_fd < 0)
-        return wb_problem_set(why, -errno, "%s; TREE must be a source tree or its mount", g_strerror(errno));
+        return wb_error_set(why, -errno, "%s; TREE must be a source tree or its mount", g_strerror(errno));
     r = wb_store_dir_open(checking->src_fd, checking->store_path, 0,
                           checking->store_path ? checking->store_path : WB_STORE_NAME, why);
     if (r < 0)
@@ -33,12 +33,12 @@ static int open_places(struct wb_checking *checking, const char *tree, struct wb
         return r;
     r = wb_store_dir_grave(checking->src_fd, checking->dir_fd, false);
     if (r < 0 && r != -ENOENT)
-        return wb_problem_set(why, r, "cannot be read: %s", g_strerror(-r));
+        return wb_error_set(why, r, "cannot be read: %s", g_strerror(-r));
     checking->grave_fd = r < 0 ? -1 : r;
     return 0;
 }
 
-static int take_lock(struct wb_checking *checking, struct wb_problem *why)
+static int take_lock(struct wb_checking *checking, struct wb_error *why)
 {
     struct wb_store probe = {.dir_fd = checking->dir_fd};
 
@@ -52,7 +52,7 @@ static int take_lock(struct wb_checking *checking, struct wb_problem *why)
 }
 
 /* For what needs a store that is open. Without one, the files are looked at all the same. */
-static int open_store(struct wb_checking *checking, struct wb_problem *why)
+static int open_store(struct wb_checking *checking, struct wb_error *why)
 {
     bool write = wb_check_mends(checking, false);
     unsigned aborted;
@@ -66,7 +66,7 @@ static int open_store(struct wb_checking *checking, struct wb_problem *why)
     if (r == 0 && write)
         r = wb_recover(checking->store, &aborted);
     if (r < 0 && write)
-        return r == -EBUSY ? r : wb_problem_set(why, r, "cannot repair the store: %s", g_strerror(-r));
+        return r == -EBUSY ? r : wb_error_set(why, r, "cannot repair the store: %s", g_strerror(-r));
     if (r == 0 && write)
         checking->unsettled_count = 0;
     return 0;
@@ -100,16 +100,18 @@ static int check_all(struct wb_checking *checking)
     return r;
 }
 
-static int rebind(struct wb_checking *checking, struct wb_problem *why)
+static int rebind(struct wb_checking *checking, struct wb_error *why)
 {
     if (!checking->sound)
-        return wb_problem_set(why, -EBADMSG, "the header of the store is damaged; repair it first (vfsck -p or -y)");
+        return wb_error_set(why, -EBADMSG, "the header of the store is damaged; repair it first (vfsck -p or -y)");
     /* Most likely this is a copy that was made without the store, and the store is still that of the first tree. */
     if (!checking->bound && !checking->store_path && wb_signpost_led(checking->src_fd, checking->dir_fd))
-        return wb_problem_set(why, -EXDEV, "this tree was copied or restored without its store, and the signpost "
-                              WB_STORE_NAME "/" WB_SIGNPOST_NAME " in it leads to the store of the original tree; if "
-                              "that tree does not exist any more, name its store with --store=DIR; else remove "
-                              WB_STORE_NAME " from this tree to begin its own history");
+        return wb_error_set(
+            why, -EXDEV,
+            "this tree was copied or restored without its store, and the signpost " WB_STORE_NAME "/" WB_SIGNPOST_NAME
+            " in it leads to the store of the original tree; if "
+            "that tree does not exist any more, name its store with --store=DIR; else remove " WB_STORE_NAME
+            " from this tree to begin its own history");
     if (!checking->bound)
         return wb_check_rebind(checking, !wb_check_mends(checking, false), why);
     wb_check_report(checking, WB_CHECK_NOTE, "same-tree", (struct wb_check_where){0}, NULL,
@@ -117,7 +119,7 @@ static int rebind(struct wb_checking *checking, struct wb_problem *why)
     return 0;
 }
 
-static int run(struct wb_checking *checking, const char *tree, struct wb_problem *why)
+static int run(struct wb_checking *checking, const char *tree, struct wb_error *why)
 {
     int r = open_places(checking, tree, why);
 
@@ -127,13 +129,13 @@ static int run(struct wb_checking *checking, const char *tree, struct wb_problem
         return r;
     r = wb_check_links(checking);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot read the store: %s", g_strerror(-r));
+        return wb_error_set(why, r, "cannot read the store: %s", g_strerror(-r));
     r = wb_check_header(checking, why);
     if (r < 0)
         return r;
     r = wb_check_inflight(checking);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot read the store: %s", g_strerror(-r));
+        return wb_error_set(why, r, "cannot read the store: %s", g_strerror(-r));
     if (checking->flags & WB_CHECK_REBIND)
         return rebind(checking, why);
     r = open_store(checking, why);
@@ -141,15 +143,16 @@ static int run(struct wb_checking *checking, const char *tree, struct wb_problem
         return r;
     r = check_all(checking);
     if (r != -ECANCELED && checking->online && wb_signpost_leads_away(checking->dir_fd))
-        return wb_problem_set(why, -EAGAIN, "the store was moved (vstore) during the check, so its findings are "
-                              "invalid; run vfsck again");
+        return wb_error_set(why, -EAGAIN,
+                            "the store was moved (vstore) during the check, so its findings are "
+                            "invalid; run vfsck again");
     if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped before the check was complete");
-    return r < 0 ? wb_problem_set(why, r, "cannot check the store: %s", g_strerror(-r)) : 0;
+        return wb_error_set(why, r, "stopped before the check was complete");
+    return r < 0 ? wb_error_set(why, r, "cannot check the store: %s", g_strerror(-r)) : 0;
 }
 
 int wb_check_store(const char *tree, const char *store, unsigned flags, const struct wb_check_listener *listener,
-                   struct wb_check_result *ret, struct wb_problem *why)
+                   struct wb_check_result *ret, struct wb_error *why)
 {
     struct wb_checking checking = {
         .src_fd = -1,
@@ -165,8 +168,7 @@ int wb_check_store(const char *tree, const char *store, unsigned flags, const st
         .payload = g_try_malloc(WB_PAYLOAD_MAX),
         .copy = g_try_malloc(WB_PAYLOAD_MAX),
     };
-    int r = checking.payload && checking.copy ? run(&checking, tree, why)
-                                              : wb_problem_set(why, -ENOMEM, "out of memory");
+    int r = checking.payload && checking.copy ? run(&checking, tree, why) : wb_error_set(why, -ENOMEM, "out of memory");
 
     checking.result.online = checking.online;
     *ret = checking.result;

@@ -70,28 +70,31 @@ static bool is_closed(const char *point)
 }
 
 /* Who may mount an overlay, and who may then read in it. */
-static int branch_check_caller(const struct wb_options *options, const char *point, struct wb_problem *why)
+static int branch_check_caller(const struct wb_options *options, const char *point, struct wb_error *why)
 {
     if (geteuid() != 0)
-        return wb_problem_set(why, -EPERM, "a branch is an overlay, and only root may mount one; an ordinary user "
-                              "can mount the past state itself (leave branch= out), and copy from it");
+        return wb_error_set(why, -EPERM,
+                            "a branch is an overlay, and only root may mount one; an ordinary user "
+                            "can mount the past state itself (leave branch= out), and copy from it");
     if (options->allow_other || is_closed(point))
         return 0;
-    return wb_problem_set(why, -EPERM, "an overlay is open to other users, who can read everything that the modes of "
-                          "that time allow, even if access was removed since; use allow_other to accept this, or mount "
-                          "below a directory that only root may search");
+    return wb_error_set(why, -EPERM,
+                        "an overlay is open to other users, who can read everything that the modes of "
+                        "that time allow, even if access was removed since; use allow_other to accept this, or mount "
+                        "below a directory that only root may search");
 }
 
 /* `path` without links and made absolute; it is a directory. `what`: what it is for. */
-static int branch_resolve(char **ret, const char *path, const char *what, struct wb_problem *why)
+static int branch_resolve(char **ret, const char *path, const char *what, struct wb_error *why)
 {
     *ret = realpath(path, NULL);
-    return *ret ? 0 : wb_problem_set(why, -errno, "%s: %s; %s must be a directory that exists", path,
-                                     g_strerror(errno), what);
+    return *ret
+               ? 0
+               : wb_error_set(why, -errno, "%s: %s; %s must be a directory that exists", path, g_strerror(errno), what);
 }
 
 /* A branch's directory holds what we put there, and nothing else. */
-static int check_content(const char *dir, bool known, struct wb_problem *why)
+static int check_content(const char *dir, bool known, struct wb_error *why)
 {
     static const char *const ours[] = {WB_STORE_NAME, WB_STAGING_NAME, WB_BRANCH_UPPER, WB_BRANCH_WORK,
                                        WB_BRANCH_FILE, "." WB_BRANCH_FILE ".new", "lost+found", NULL};
@@ -101,29 +104,31 @@ static int check_content(const char *dir, bool known, struct wb_problem *why)
     int r = 0;
 
     if (!stream)
-        return wb_problem_set(why, -errno, "%s: %s", dir, g_strerror(errno));
+        return wb_error_set(why, -errno, "%s: %s", dir, g_strerror(errno));
     while (wb_next_entry(stream, &entry, &r))
         if (!g_strv_contains(ours, entry->d_name))
-            return wb_problem_set(why, -ENOTEMPTY, "%s is neither a branch nor empty; name an empty or a new "
-                                  "directory", dir);
+            return wb_error_set(why, -ENOTEMPTY,
+                                "%s is neither a branch nor empty; name an empty or a new "
+                                "directory",
+                                dir);
     if (r < 0)
-        return wb_problem_set(why, r, "%s: %s", dir, g_strerror(-r));
+        return wb_error_set(why, r, "%s: %s", dir, g_strerror(-r));
     /* Without its memory it was never mounted: rmdir tells whether anything is in it all the same. */
     if (!known && rmdir(upper) < 0 && errno != ENOENT)
-        return wb_problem_set(why, -errno, "%s has changes, but no time of the branch (its file %s is missing)", dir,
-                              WB_BRANCH_FILE);
+        return wb_error_set(why, -errno, "%s has changes, but no time of the branch (its file %s is missing)", dir,
+                            WB_BRANCH_FILE);
     return 0;
 }
 
 /* What the branch in `dir` is of, if it is one: `memory` and `known`. */
-static int branch_recall(struct wb_branching *work, const char *dir, struct wb_problem *why)
+static int branch_recall(struct wb_branching *work, const char *dir, struct wb_error *why)
 {
     int r = wb_branch_read(dir, &work->memory);
 
     work->known = r == 0;
     return r >= 0 ? 0
-                  : wb_problem_set(why, r, "%s/%s, which has the time of the branch, cannot be read: %s", dir,
-                                   WB_BRANCH_FILE, g_strerror(-r));
+                  : wb_error_set(why, r, "%s/%s, which has the time of the branch, cannot be read: %s", dir,
+                                 WB_BRANCH_FILE, g_strerror(-r));
 }
 
 static bool is_in_mount(const char *path)
@@ -137,44 +142,44 @@ static bool is_in_mount(const char *path)
 }
 
 /* Neither directory is, or is in, the other. */
-static int branch_check_apart(const char *dir, const char *other, struct wb_problem *why)
+static int branch_check_apart(const char *dir, const char *other, struct wb_error *why)
 {
     if (!is_within(dir, other) && !is_within(other, dir))
         return 0;
-    return wb_problem_set(why, -EINVAL, "branch=%s and %s are inside each other; choose a directory outside", dir,
-                          other);
+    return wb_error_set(why, -EINVAL, "branch=%s and %s are inside each other; choose a directory outside", dir, other);
 }
 
 /* The store, by the descriptors of the layer: the mount may cover its own source. */
-static int open_store(const struct wb_control_hello *lower, struct wb_store **ret, struct wb_problem *why)
+static int open_store(const struct wb_control_hello *lower, struct wb_store **ret, struct wb_error *why)
 {
     g_autofree char *source = g_strdup_printf("/proc/%u/fd/%d", lower->pid, lower->source_fd);
     g_autofree char *store = lower->store_fd < 0 ? NULL
                                                  : g_strdup_printf("/proc/%u/fd/%d", lower->pid, lower->store_fd);
     _cleanup_close_ int fd = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    return fd < 0 ? wb_problem_set(why, -errno, "%s: %s", lower->source, g_strerror(errno))
+    return fd < 0 ? wb_error_set(why, -errno, "%s: %s", lower->source, g_strerror(errno))
                   : wb_store_open(ret, fd, store, 0, why);
 }
 
-static int tell_thinned(const struct wb_branching *work, const struct wb_thinned *now, struct wb_problem *why)
+static int tell_thinned(const struct wb_branching *work, const struct wb_thinned *now, struct wb_error *why)
 {
     char text[WB_WHEN_TEXT_MAX];
     bool named = now->name[0] && work->memory.thinned.files == 0;
 
-    return wb_problem_set(why, -ESTALE, "versions that the branch %s shows, as of %s, were thinned out of %s (vprune, "
-                          "vrm) while it was not mounted%s%s%s, so unchanged files would show older content; its "
-                          "changes are in %s/" WB_BRANCH_UPPER "; create a new branch at a snapshot (vsnap), which "
-                          "protects its state", work->dir, wb_when_print(work->memory.when, 1, text),
-                          work->memory.source, named ? ", one of '" : "", named ? now->name : "", named ? "'" : "",
-                          work->dir);
+    return wb_error_set(why, -ESTALE,
+                        "versions that the branch %s shows, as of %s, were thinned out of %s (vprune, "
+                        "vrm) while it was not mounted%s%s%s, so unchanged files would show older content; its "
+                        "changes are in %s/" WB_BRANCH_UPPER "; create a new branch at a snapshot (vsnap), which "
+                        "protects its state",
+                        work->dir, wb_when_print(work->memory.when, 1, text), work->memory.source,
+                        named ? ", one of '" : "", named ? now->name : "", named ? "'" : "", work->dir);
 }
 
 /*
  * Whether the moment, which the lower layer pins by now, shows what it showed when the branch was made; `memory` gets
  * to know as of when that is so.
  */
-static int branch_check_kept(struct wb_branching *work, const struct wb_control_hello *lower, struct wb_problem *why)
+static int branch_check_kept(struct wb_branching *work, const struct wb_control_hello *lower, struct wb_error *why)
 {
     struct wb_store *store = NULL;
     struct wb_thinned now = {0};
@@ -189,8 +194,8 @@ static int branch_check_kept(struct wb_branching *work, const struct wb_control_
         else
             now = work->memory.thinned;
         if (r < 0)
-            wb_problem_set(why, r, "%s: cannot read whether the state of the branch is kept: %s", work->memory.source,
-                           g_strerror(-r));
+            wb_error_set(why, r, "%s: cannot read whether the state of the branch is kept: %s", work->memory.source,
+                         g_strerror(-r));
     }
     wb_store_free(store);
     if (r < 0)
@@ -204,7 +209,7 @@ static int branch_check_kept(struct wb_branching *work, const struct wb_control_
 }
 
 /* SRC and DIR: resolved, made where need be, fit for each other; recalls. */
-static int branch_check_paths(struct wb_branching *work, struct wb_problem *why)
+static int branch_check_paths(struct wb_branching *work, struct wb_error *why)
 {
     const struct wb_options *options = work->options;
     int r = branch_resolve(&work->source, options->source, "SRC", why);
@@ -213,14 +218,14 @@ static int branch_check_paths(struct wb_branching *work, struct wb_problem *why)
         return r;
     work->new_dir = mkdir(options->branch, 0700) == 0;
     if (!work->new_dir && errno != EEXIST)
-        return wb_problem_set(why, -errno, "%s cannot be created: %s", options->branch, g_strerror(errno));
+        return wb_error_set(why, -errno, "%s cannot be created: %s", options->branch, g_strerror(errno));
     r = branch_resolve(&work->dir, options->branch, "the directory of a branch", why);
     if (r == 0)
         r = branch_check_apart(work->dir, work->source, why);
     if (r == 0)
         r = branch_check_apart(work->dir, work->point, why);
     if (r == 0 && is_in_mount(work->dir))
-        r = wb_problem_set(why, -EINVAL, "branch=%s is in a Wayback mount; choose a directory outside", work->dir);
+        r = wb_error_set(why, -EINVAL, "branch=%s is in a Wayback mount; choose a directory outside", work->dir);
     if (r == 0)
         r = branch_recall(work, work->dir, why);
     return r == 0 ? check_content(work->dir, work->known, why) : r;
@@ -263,7 +268,7 @@ static char *epoch_of(int64_t when)
 }
 
 /* The tree as it was, and whether it is the one the branch is of. */
-static int start_lower(struct wb_branching *work, struct wb_problem *why)
+static int start_lower(struct wb_branching *work, struct wb_error *why)
 {
     g_autofree struct wb_control *data = g_new0(struct wb_control, 1);
     const struct wb_control_hello *hello = (const void *)data->data;
@@ -281,10 +286,11 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
     if (r == 0)
         r = wb_layer_ask(&work->layers, WB_LAYER_LOWER, WB_CONTROL_HELLO, data->data);
     if (r < 0)
-        return wb_problem_set(why, r, "%s: %s", work->lower.source, g_strerror(-r));
+        return wb_error_set(why, r, "%s: %s", work->lower.source, g_strerror(-r));
     if (!hello->no_handles)
-        return wb_problem_set(why, -EOPNOTSUPP, "a branch needs a kernel with FUSE without file handles (Linux 6.9 or "
-                              "newer)");
+        return wb_error_set(why, -EOPNOTSUPP,
+                            "a branch needs a kernel with FUSE without file handles (Linux 6.9 or "
+                            "newer)");
     /* SRC may have been named by its mount. */
     r = branch_check_apart(work->dir, hello->source, why);
     if (r < 0)
@@ -300,12 +306,13 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
         return branch_check_kept(work, hello, why);
     }
     if (strcmp(uuid, work->memory.uuid) != 0 || !wb_object_equal(root, work->memory.root))
-        return wb_problem_set(why, -EXDEV, "%s is a branch of another directory: of %s", work->dir,
-                              work->memory.source);
+        return wb_error_set(why, -EXDEV, "%s is a branch of another directory: of %s", work->dir, work->memory.source);
     if (when != work->memory.when)
-        return wb_problem_set(why, -EEXIST, "%s is already a branch as of %s, and at=%s is %s; leave at= out, or "
-                              "name another directory", work->dir, wb_when_print(work->memory.when, 1, then),
-                              work->options->at, wb_when_print(when, 1, now));
+        return wb_error_set(why, -EEXIST,
+                            "%s is already a branch as of %s, and at=%s is %s; leave at= out, or "
+                            "name another directory",
+                            work->dir, wb_when_print(work->memory.when, 1, then), work->options->at,
+                            wb_when_print(when, 1, now));
     return branch_check_kept(work, hello, why);
 }
 
@@ -385,14 +392,14 @@ static int fill_upper(struct wb_branching *work)
     return wb_branch_write(root, &work->memory);
 }
 
-static int start_upper(struct wb_branching *work, struct wb_problem *why)
+static int start_upper(struct wb_branching *work, struct wb_error *why)
 {
     int r = wb_layer_start(&work->layers, WB_LAYER_UPPER, &work->upper);
 
     if (r < 0)
         return r;
     r = fill_upper(work);
-    return r < 0 ? wb_problem_set(why, r, "%s: the branch cannot be created: %s", work->dir, g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r, "%s: the branch cannot be created: %s", work->dir, g_strerror(-r)) : 0;
 }
 
 /* ---- mounting -------------------------------------------------------------------------------- */
@@ -423,7 +430,7 @@ static char *label_of(const struct wb_options *options, const char *source, int6
 }
 
 /* The end of both ways: tells what is wrong, lets the layers go, and stays with them in the foreground. */
-static int conclude(struct wb_branching *work, int r, const struct wb_problem *why)
+static int conclude(struct wb_branching *work, int r, const struct wb_error *why)
 {
     int status = WB_RUN_DONE;
 
@@ -452,7 +459,7 @@ static void hold_signals(void)
 int wb_branch_mount(const struct wb_options *options)
 {
     struct wb_branching work = {.options = options};
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     g_autofree char *data = NULL;
     g_autofree char *label = NULL;
     int r;
@@ -465,8 +472,8 @@ int wb_branch_mount(const struct wb_options *options)
     if (r == 0)
         r = branch_check_paths(&work, &why);
     if (r == 0 && !options->at && !work.known)
-        r = wb_problem_set(&why, -EINVAL, "%s is not a branch yet; give its time: at=TIME,branch=%s",
-                           work.dir, options->branch);
+        r = wb_error_set(&why, -EINVAL, "%s is not a branch yet; give its time: at=TIME,branch=%s", work.dir,
+                         options->branch);
     if (r == 0)
         r = wb_layers_init(&work.layers, &why);
     if (r == 0) {
@@ -500,7 +507,7 @@ bool wb_branch_is_one(const char *dir)
 }
 
 /* The changes as they were: both layers are of the past now. */
-static int start_changes(struct wb_branching *work, struct wb_problem *why)
+static int start_changes(struct wb_branching *work, struct wb_error *why)
 {
     g_autofree char *root = g_build_filename(work->layers.points[WB_LAYER_UPPER], WB_BRANCH_UPPER, NULL);
     char text[WB_WHEN_TEXT_MAX];
@@ -511,15 +518,16 @@ static int start_changes(struct wb_branching *work, struct wb_problem *why)
         return r;
     if (stat(root, &st) == 0)
         return 0;
-    return wb_problem_set(why, -ENOENT, "at=%s: the branch %s was created later, at %s; for earlier states, name its "
-                          "tree, %s", work->options->at, work->dir,
-                          wb_when_print(work->memory.made, 1, text), work->memory.source);
+    return wb_error_set(why, -ENOENT,
+                        "at=%s: the branch %s was created later, at %s; for earlier states, name its "
+                        "tree, %s",
+                        work->options->at, work->dir, wb_when_print(work->memory.made, 1, text), work->memory.source);
 }
 
 int wb_branch_view(const struct wb_options *options)
 {
     struct wb_branching work = {.options = options};
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct wb_control_hello *hello;
     g_autofree struct wb_control *control = g_new0(struct wb_control, 1);
     g_autofree char *data = NULL;

@@ -19,7 +19,7 @@
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-int wb_layers_init(struct wb_layers *layers, struct wb_problem *why)
+int wb_layers_init(struct wb_layers *layers, struct wb_error *why)
 {
     static const char *const names[WB_LAYERS] = {"lower", "upper"};
 
@@ -27,8 +27,8 @@ int wb_layers_init(struct wb_layers *layers, struct wb_problem *why)
     /* mkdtemp's mode is 0700. The name is how a dead branch is recognised (detach.c). */
     layers->home = g_strdup_printf("%s/" WB_LAYERS_PREFIX "XXXXXX", access("/run", W_OK) == 0 ? "/run" : "/tmp");
     if (!mkdtemp(layers->home)) {
-        int r = wb_problem_set(why, -errno, "cannot create a directory for the layers: %s: %s", layers->home,
-                               g_strerror(errno));
+        int r = wb_error_set(why, -errno, "cannot create a directory for the layers: %s: %s", layers->home,
+                             g_strerror(errno));
 
         g_clear_pointer(&layers->home, g_free);
         return r;
@@ -36,7 +36,7 @@ int wb_layers_init(struct wb_layers *layers, struct wb_problem *why)
     for (int i = 0; i < WB_LAYERS; i++) {
         layers->points[i] = g_build_filename(layers->home, names[i], NULL);
         if (mkdir(layers->points[i], 0700) < 0)
-            return wb_problem_set(why, -errno, "%s: %s", layers->points[i], g_strerror(errno));
+            return wb_error_set(why, -errno, "%s: %s", layers->points[i], g_strerror(errno));
     }
     return 0;
 }
@@ -164,19 +164,20 @@ static int find_limits(const struct wb_layers *layers, const struct wb_options *
 }
 
 int wb_overlay_mount(const struct wb_layers *layers, const struct wb_options *options, const char *name,
-                     const char *point, const char *data, struct wb_problem *why)
+                     const char *point, const char *data, struct wb_error *why)
 {
     struct wb_mount_limits limits = {0};
     int r = find_limits(layers, options, &limits);
 
     if (r < 0)
-        return wb_problem_set(why, r, "%s: cannot read the mount flags of the branch's layers (%s)", point,
-                              g_strerror(-r));
+        return wb_error_set(why, r, "%s: cannot read the mount flags of the branch's layers (%s)", point,
+                            g_strerror(-r));
     if (mount(name, point, "overlay", flags_of(options, &limits), data) == 0)
         return 0;
     if (errno == ENODEV)
-        return wb_problem_set(why, -ENODEV, "cannot mount on %s: the kernel has no overlayfs; try `modprobe "
-                              "overlay`", point);
-    return wb_problem_set(why, -errno, "cannot mount an overlay on %s: %s; see the kernel log", point,
-                          g_strerror(errno));
+        return wb_error_set(why, -ENODEV,
+                            "cannot mount on %s: the kernel has no overlayfs; try `modprobe "
+                            "overlay`",
+                            point);
+    return wb_error_set(why, -errno, "cannot mount an overlay on %s: %s; see the kernel log", point, g_strerror(errno));
 }

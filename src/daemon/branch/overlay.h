@@ -20,7 +20,7 @@ struct wb_layers {
 };
 
 /* 0, or -errno with a line in `why`. */
-int wb_layers_init(struct wb_layers *layers, struct wb_problem *why);
+int wb_layers_init(struct wb_layers *layers, struct wb_error *why);
 
 /*
  * Mounts a layer: `options` with its mount point replaced, and `cover` what is unmounted when the
@@ -34,7 +34,7 @@ int wb_layer_ask(const struct wb_layers *layers, int layer, uint32_t command, vo
 /* Mounts `data` (options of overlayfs) at `point`, called `name`, with the limits of the layers (mount_limits.h). 0, or
  * -errno with a line in `why`. */
 int wb_overlay_mount(const struct wb_layers *layers, const struct wb_options *options, const char *name,
-                     const char *point, const char *data, struct wb_problem *why);
+                     const char *point, const char *data, struct wb_error *why);
 
 /*
  * The layers leave sight: they end when what was mounted over them does, or, if nothing was, now.

@@ -65,10 +65,10 @@ static int compact_some(const struct wb_request *request, struct wb_compact *com
 
     wb_compact_begin(compact, store);
     do {
-        r = wb_compact_folder(store, compact, (unsigned)*cursor, INT64_MIN, WB_WHEN_PRESENT);
+        r = wb_compact_shard(store, compact, (unsigned)*cursor, INT64_MIN, WB_WHEN_PRESENT);
         ret = r < 0 ? r : ret;
         ++*cursor;
-    } while (r != -ECANCELED && *cursor < WB_FOLDERS && g_get_monotonic_time() < until);
+    } while (r != -ECANCELED && *cursor < WB_SHARDS && g_get_monotonic_time() < until);
     ret = wb_compact_finish(compact, ret);
     if (ret == -ECANCELED) {
         *cursor = begun;
@@ -98,7 +98,7 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
         r = compact_object(request, &compact);
     else if (!wb_control_is_keeper(request))
         r = -EPERM;
-    else if (in->cursor >= WB_FOLDERS)
+    else if (in->cursor >= WB_SHARDS)
         r = -EINVAL;
     else
         r = compact_some(request, &compact, &cursor);
@@ -118,6 +118,6 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
     reply->files_length = compact.bodies.length;
     out->cursor = cursor;
     /* What was given up is asked for again; older tools then say that something was left. */
-    out->count = in->flags & WB_CONTROL_COMPACT_ALL && out->cursor < WB_FOLDERS && r != -ECANCELED;
+    out->count = in->flags & WB_CONTROL_COMPACT_ALL && out->cursor < WB_SHARDS && r != -ECANCELED;
     return in->flags & WB_CONTROL_COMPACT_ALL && r != -EPERM && r != -EINVAL ? 0 : r;
 }

@@ -200,11 +200,11 @@ static int remove_tree(struct wb_erasing *erase, struct wb_inode *dir, const cha
 static bool is_buried(struct wb_erasing *erase)
 {
     struct wb_location location;
-    int r = wb_revision_locate(erase->request->session->history, erase->revision_dir, &location);
+    int r = wb_revision_resolve(erase->request->session->history, erase->revision_dir, &location);
 
     if (r == 0)
         g_free(location.path);
-    return r == 0 && location.state != WB_ALIVE;
+    return r == 0 && location.state != WB_LINKED;
 }
 
 static int find(struct wb_erasing *erase, struct wb_inode *start)
@@ -333,11 +333,11 @@ static void end_past(struct wb_session *session)
 
 static void take_result(struct wb_erasing *erase, int r)
 {
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
 
     if (r < 0 && r != -ENOENT && r != -EISDIR && r != -EPERM) {
-        wb_erase_tell(&why, r, erase->name);
-        wb_report("%s", why.text);
+        wb_erase_report(&why, r, erase->name);
+        wb_log_msg("%s", why.text);
     }
     /* What never changed has no history, and now it has none. */
     if (r == -ENOENT && erase->present && !(erase->flags & WB_CONTROL_ERASE_PRESENT))
@@ -353,7 +353,7 @@ static void take_result(struct wb_erasing *erase, int r)
 static void erase_past(struct wb_erasing *erase, int64_t before)
 {
     struct wb_session *session = erase->request->session;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r;
 
     begin_past(session);

@@ -118,7 +118,7 @@ static bool is_in_mount(const char *path)
     return is;
 }
 
-static int move(const struct wb_request *request, struct wb_control_moved *reply, struct wb_problem *why)
+static int move(const struct wb_request *request, struct wb_control_moved *reply, struct wb_error *why)
 {
     struct wb_session *session = request->session;
     struct moving moving = {.request = request};
@@ -128,12 +128,14 @@ static int move(const struct wb_request *request, struct wb_control_moved *reply
     int r;
 
     if (session->options->landlock)
-        return wb_problem_set(why, -EPERM, "the daemon cannot open other directories (mount option landlock); unmount "
-                              "%s to move its store", session->mountpoint);
+        return wb_error_set(why, -EPERM,
+                            "the daemon cannot open other directories (mount option landlock); unmount "
+                            "%s to move its store",
+                            session->mountpoint);
     if (request->in->flags & WB_CONTROL_MOVE_CHECK)
         return wb_store_move_check(session->store, why);
     if (*to && is_in_mount(to))
-        return wb_problem_set(why, -EINVAL, "%s is in a Wayback mount; choose a directory outside", to);
+        return wb_error_set(why, -EINVAL, "%s is in a Wayback mount; choose a directory outside", to);
     r = wb_store_move_online(session->store, &host, *to ? to : NULL, result, why);
     reply->files = result->files;
     reply->bytes = result->bytes;
@@ -146,7 +148,7 @@ int wb_control_move(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_control_moved *reply = (struct wb_control_moved *)(void *)out->data;
     struct wb_session *session = request->session;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r = wb_control_need_keeper(request);
 
     if (r < 0)
@@ -161,6 +163,6 @@ int wb_control_move(const struct wb_request *request, struct wb_control *out)
     if (r < 0)
         g_strlcpy(reply->text, *why.text ? why.text : g_strerror(-r), sizeof(reply->text));
     if (r < 0 && reply->moved)
-        wb_report("%s: %s", session->source, reply->text);
+        wb_log_msg("%s: %s", session->source, reply->text);
     return 0;
 }

@@ -28,7 +28,7 @@ static int begin(const struct wb_request *request, struct wb_control_pruned *rep
 {
     struct wb_session *session = request->session;
     struct wb_prune_options options;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r;
 
     wb_forget_init(session, &options);

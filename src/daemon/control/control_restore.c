@@ -78,7 +78,7 @@ static int find_source(struct restore *restore)
     if (r == 0)
         r = wb_control_entry(request, dir, name, &restore->source);
     if (r == 0)
-        r = wb_revision_locate(request->session->history, restore->source, &location);
+        r = wb_revision_resolve(request->session->history, restore->source, &location);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
     /* What is to come back must not go for it. */
@@ -86,12 +86,12 @@ static int find_source(struct restore *restore)
         wb_enospc_retry_about(wb_revision_when(restore->source));
     restore->object = wb_revision_object(restore->source);
     restore->is_dir = wb_revision_type(restore->source) == S_IFDIR;
-    if (location.state == WB_ALIVE) {
+    if (location.state == WB_LINKED) {
         r = wb_walk(request->session, NULL, request->session->nodes.root, location.path, &restore->from_dir,
                     &restore->from_name);
         if (r == 0)
             r = wb_access_get(request->session, restore->from_dir, &restore->from);
-    } else if (location.state == WB_GONE) {
+    } else if (location.state == WB_LOST) {
         r = -ENOENT;
     }
     g_free(location.path);

@@ -192,7 +192,7 @@ static int go_on(struct wb_thinning *thinning, struct wb_control_thinned *reply)
     reply->body_bytes = count.body_bytes;
     reply->held = count.held;
     if (count.held > 0)
-        wb_thin_name_lacking(thinning->driver.session->store, count.lacking, reply->directory,
+        wb_thin_name_unknown(thinning->driver.session->store, count.lacking, reply->directory,
                              sizeof(reply->directory));
     return r;
 }

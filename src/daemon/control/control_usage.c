@@ -411,7 +411,7 @@ int wb_control_budget(const struct wb_request *request, struct wb_control *out)
 
     if (r == -EPERM)
         return put_own(request, out);
-    r = r < 0 ? r : wb_keeper_tell_budget(request->session, budget);
+    r = r < 0 ? r : wb_keeper_fill_budget(request->session, budget);
     return r < 0 ? r : put_users(request, out);
 }
 

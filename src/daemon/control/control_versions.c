@@ -227,7 +227,7 @@ static int begin(const struct wb_request *request, struct wb_revision *dir, cons
     walk->name = g_strdup(wanted->name);
     walk->cursor = 0;
     walk->milestones = wb_milestone_walk_new(request->session->past->milestones, walk->dir, walk->name,
-                                             wb_history_settled(request->session->history));
+                                             wb_history_has_waited(request->session->history));
     r = wb_versions_open(request->session->history, dir, walk->name, &walk->versions);
     if (r == 0)
         r = pass_over(request->session, walk, wanted->cursor);
@@ -382,15 +382,15 @@ static bool is_unchanged(struct wb_history *history, struct wb_revision *revisio
  */
 static int locate_for(const struct wb_request *request, struct wb_revision *revision, struct wb_location *ret)
 {
-    int r = wb_revision_locate(request->session->history, revision, ret);
+    int r = wb_revision_resolve(request->session->history, revision, ret);
 
-    if (r < 0 || ret->state != WB_ALIVE)
+    if (r < 0 || ret->state != WB_LINKED)
         return r;
     r = wb_past_may_now(request->session, request->req, revision, 0);
     if (r != -EACCES)
         return r;
     g_free(ret->path);
-    *ret = (struct wb_location){.state = WB_GONE};
+    *ret = (struct wb_location){.state = WB_LOST};
     return 0;
 }
 
@@ -420,16 +420,16 @@ int wb_control_identify(const struct wb_request *request, struct wb_control *out
     reply->ino = wb_revision_object(revision).ino;
     reply->birth = wb_revision_object(revision).birth;
     reply->number = location.ino;
-    if (location.state == WB_BURIED && wb_revision_type(revision) != S_IFDIR && location.links > 1)
+    if (location.state == WB_UNLINKED && wb_revision_type(revision) != S_IFDIR && location.links > 1)
         reply->others = location.links - 1;
     reply->when = wb_revision_when(revision);
     reply->mode = attrs.mode;
-    reply->unchanged = location.state != WB_GONE &&
+    reply->unchanged = location.state != WB_LOST &&
                        wb_past_may_now(request->session, request->req, revision, R_OK) == 0 &&
                        is_unchanged(history, revision);
-    reply->state = location.state == WB_ALIVE    ? WB_CONTROL_ALIVE
-                   : location.state == WB_BURIED ? WB_CONTROL_BURIED
-                                                 : WB_CONTROL_GONE;
+    reply->state = location.state == WB_LINKED     ? WB_CONTROL_ALIVE
+                   : location.state == WB_UNLINKED ? WB_CONTROL_BURIED
+                                                   : WB_CONTROL_GONE;
     if (location.path &&
         g_strlcpy(reply->path, location.path, sizeof(reply->path)) >= sizeof(reply->path))
         r = -ENAMETOOLONG;

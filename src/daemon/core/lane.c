@@ -131,7 +131,7 @@ static void *work(void *data)
         if (!job)
             continue;
         pthread_mutex_unlock(&lane->lock);
-        wb_history_clear_problem();
+        wb_history_clear_error();
         job->run(lane->session, job);
         pthread_mutex_lock(&lane->lock);
         end_job(lane, user);

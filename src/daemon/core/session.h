@@ -127,8 +127,7 @@ struct wb_session {
 };
 
 /* Opens SRC and the store, and makes the node of the root. 0, or -errno with a line in `why`. */
-int wb_session_open(struct wb_session **ret, const struct wb_options *options,
-                    struct wb_problem *why);
+int wb_session_open(struct wb_session **ret, const struct wb_options *options, struct wb_error *why);
 
 /* Everything to disk, everything freed. Returns NULL. */
 struct wb_session *wb_session_free(struct wb_session *session);

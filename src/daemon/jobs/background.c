@@ -30,9 +30,9 @@ static void tell_gaps(struct wb_session *session, bool *told)
     bool open = wb_gaps_count(session->store) > 0;
 
     if (open && !*told)
-        wb_report("the history accepts no records; changes continue without them (onfull=continue) and leave gaps");
+        wb_log_msg("the history accepts no records; changes continue without them (onfull=continue) and leave gaps");
     else if (!open && *told)
-        wb_report("the history accepts records again; vstat shows its gaps");
+        wb_log_msg("the history accepts records again; vstat shows its gaps");
     *told = open;
 }
 
@@ -51,7 +51,7 @@ static void sync_once(struct wb_session *session, struct syncing *state)
     state->seconds = (state->seconds + WB_SYNC_SECONDS) % WB_TEND_SECONDS;
     if (state->seconds == 0) {
         wb_capture_retry(store);
-        wb_ahead_age(store);
+        wb_preclone_age(store);
         wb_stages_retry(session);
         tell_gaps(session, &state->gaps);
         state->content |= wb_manifest_complete(store, WB_MANIFEST_BUDGET) > 0;
@@ -70,7 +70,7 @@ static void sync_once(struct wb_session *session, struct syncing *state)
     if (r < 0) {
         session->dirty = state->content = true;
         if (!state->failed)
-            wb_report("the history could not be synced; trying again every %d s", WB_SYNC_SECONDS);
+            wb_log_msg("the history could not be synced; trying again every %d s", WB_SYNC_SECONDS);
     }
     state->failed = r < 0;
 }

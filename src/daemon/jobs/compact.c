@@ -23,10 +23,10 @@
 
 struct packer {
     struct wb_session *session;
-    unsigned folder;
+    unsigned shard;
     /* Logs last written in (considered, now - rest] have their turn: each once after it came to rest, so what does not
      * get smaller is not tried again and again. All of them after the mount: nothing is known of them then. */
-    int64_t considered[WB_FOLDERS];
+    int64_t considered[WB_SHARDS];
     struct wb_compaction compaction;
     GHashTable *tried; /* see struct wb_compact */
     struct wb_object dir; /* whose path is */
@@ -93,7 +93,7 @@ static enum wb_compact_mode mode_of(void *data, struct wb_object dir, const char
     if (!wb_object_equal(dir, packer->dir)) {
         g_clear_pointer(&packer->path, g_free);
         packer->dir = dir;
-        if (wb_store_locate_path(packer->session->store, dir, NULL, &packer->path) != 0)
+        if (wb_catalog_path_of(packer->session->store, dir, NULL, &packer->path) != 0)
             packer->path = NULL;
     }
     if (name)
@@ -120,19 +120,19 @@ static void pack_folder(struct packer *packer, unsigned rest)
                                  .reserve = wb_keeper_is_short(packer->session) ? NULL : &packer->compaction.reserve,
                                  .give_way = give_way,
                                  .give_way_data = packer->session};
-    int64_t *considered = &packer->considered[packer->folder];
+    int64_t *considered = &packer->considered[packer->shard];
     int64_t until = wb_when_now() - (int64_t)rest * WB_WHEN_SECOND;
     int r;
 
     /* It may have moved since. */
     packer->dir = (struct wb_object){0};
     wb_compact_begin(&compact, packer->session->store);
-    r = wb_compact_folder(packer->session->store, &compact, packer->folder, *considered, until);
+    r = wb_compact_shard(packer->session->store, &compact, packer->shard, *considered, until);
     r = wb_compact_finish(&compact, r);
     /* What had no turn, or no room, has its turn the next time round. */
     if (r != -ECANCELED && r != -ENOSPC && r != -EDQUOT && !compact.lacked_room && until > *considered)
         *considered = until;
-    packer->folder = (packer->folder + 1) % WB_FOLDERS;
+    packer->shard = (packer->shard + 1) % WB_SHARDS;
 }
 
 /* All folders in about four times as long as a log has to rest, but none more often than necessary. */

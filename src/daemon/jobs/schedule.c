@@ -19,7 +19,7 @@
 /* How often the file is looked at. */
 #define WB_LOOK_SECONDS 4
 /* More lines about one file help nobody. */
-#define WB_MISTAKES_TOLD 20
+#define WB_MISTAKES_REPORTED 20
 
 struct keeper {
     struct wb_session *session;
@@ -36,8 +36,8 @@ static void tell(const char *line, void *data)
 {
     unsigned *told = data;
 
-    if (++*told <= WB_MISTAKES_TOLD)
-        wb_report("%s", line);
+    if (++*told <= WB_MISTAKES_REPORTED)
+        wb_log_msg("%s", line);
 }
 
 static void read_config(struct keeper *keeper, bool first)
@@ -49,8 +49,8 @@ static void read_config(struct keeper *keeper, bool first)
     r = wb_config_file_read(keeper->session->store->dir_fd, WB_CONFIG_NAME, keeper->path, &config, tell, &told);
     if (r < 0 && r != -ENOENT) {
         /* Something that is not understood must not delete anything, nor keep anybody from the files. */
-        wb_report("%s: not used; %s", keeper->path, first ? "nothing is set until it is corrected"
-                                                         : "the former settings remain until it is corrected");
+        wb_log_msg("%s: not used; %s", keeper->path,
+                   first ? "nothing is set until it is corrected" : "the former settings remain until it is corrected");
         wb_config_deinit(&config);
         return;
     }
@@ -144,8 +144,8 @@ static int64_t look(struct keeper *keeper)
     if (r == 0)
         keeper->checked = state.now;
     if (r < 0 && !keeper->failing)
-        wb_report("%s: cannot create or delete an automatic snapshot: %s; trying again",
-                  keeper->session->source, g_strerror(-r));
+        wb_log_msg("%s: cannot create or delete an automatic snapshot: %s; trying again", keeper->session->source,
+                   g_strerror(-r));
     keeper->failing = r < 0;
     return again;
 }

@@ -163,8 +163,8 @@ static void look_at_graveyard(struct survey *survey)
 {
     int r = 0;
 
-    for (unsigned folder = 0; r == 0 && folder < WB_FOLDERS && survey->session->store->grave_fd >= 0; folder++)
-        r = wb_shard_each(survey->session->store->grave_fd, folder, look_at_body, survey);
+    for (unsigned shard = 0; r == 0 && shard < WB_SHARDS && survey->session->store->grave_fd >= 0; shard++)
+        r = wb_shard_each(survey->session->store->grave_fd, shard, look_at_body, survey);
     survey->incomplete |= r < 0;
 }
 
@@ -181,9 +181,9 @@ static void *look_at_tree(void *data)
     look_at_graveyard(&survey);
     unseen = atomic_load(&session->unseen);
     if (unseen > 0)
-        wb_report("%s: %u %s changed while Wayback did not record: states between the last recorded change and "
-                  "this mount are not known (vstat shows the gap)", session->source, unseen,
-                  unseen == 1 ? "object was" : "objects were");
+        wb_log_msg("%s: %u %s changed while Wayback did not record: states between the last recorded change and "
+                   "this mount are not known (vstat shows the gap)",
+                   session->source, unseen, unseen == 1 ? "object was" : "objects were");
     if (survey.incomplete || is_stopped(session) || moves != atomic_load(&session->store->dir_moves))
         return NULL;
     wb_relocate_lock_shared(session);
@@ -202,8 +202,9 @@ int wb_survey_start(struct wb_session *session)
     if (!session->recording)
         return 0;
     if (wb_spans_was_lost(session->store))
-        wb_report("%s: the store's table of recorded times was missing or damaged; changes made past Wayback "
-                  "before now cannot be distinguished from recorded ones", session->source);
+        wb_log_msg("%s: the store's table of recorded times was missing or damaged; changes made past Wayback "
+                   "before now cannot be distinguished from recorded ones",
+                   session->source);
     r = pthread_create(&session->threads.survey, NULL, look_at_tree, session);
     session->threads.survey_runs = r == 0;
     return -r;

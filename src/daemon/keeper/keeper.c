@@ -99,7 +99,7 @@ static int forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, boo
 {
     struct wb_session *session = keeper->session;
     struct wb_prune_options options;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct wb_prune *prune;
     uint64_t snapshots;
     int r;
@@ -136,23 +136,23 @@ static void tell_pinned(struct wb_keeper *keeper, const struct wb_snapshots *all
     int64_t when = pinned ? all->list[0].when : 0;
 
     if (when != 0 && when != keeper->warned_pinned)
-        wb_report("%s%s%s: the history since %s is kept for the snapshot %s, longer than wayback.conf requires",
-                  keeper->session->source, pinned && *all->list[0].path ? "/" : "", pinned ? all->list[0].path : "",
-                  wb_when_print(when, 0, text), all->list[0].name);
+        wb_log_msg("%s%s%s: the history since %s is kept for the snapshot %s, longer than wayback.conf requires",
+                   keeper->session->source, pinned && *all->list[0].path ? "/" : "", pinned ? all->list[0].path : "",
+                   wb_when_print(when, 0, text), all->list[0].name);
     keeper->warned_pinned = when;
 }
 
-void wb_keeper_tell_failure(struct wb_keeper *keeper, int r)
+void wb_keeper_report_failure(struct wb_keeper *keeper, int r)
 {
     /* Of a snapshot just made, the end, or a log that somebody writes to all the time, nobody needs to know. */
     bool fails = r < 0 && r != -ECANCELED && r != -EEXIST && r != -EAGAIN;
 
     if (r == -EBADMSG && !keeper->failing)
-        wb_report("%s: a log of the store is damaged, so some expired history is kept; run vfsck",
-                  keeper->session->source);
+        wb_log_msg("%s: a log of the store is damaged, so some expired history is kept; run vfsck",
+                   keeper->session->source);
     else if (fails && !keeper->failing)
-        wb_report("%s: some expired history could not be deleted: %s; trying again",
-                  keeper->session->source, g_strerror(-r));
+        wb_log_msg("%s: some expired history could not be deleted: %s; trying again", keeper->session->source,
+                   g_strerror(-r));
     keeper->failing = fails;
 }
 
@@ -161,7 +161,7 @@ int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, 
     int r = forget(keeper, horizon, beyond, hurry, NULL);
 
     /* Where there is no room to write what stays of a log beside it, a later horizon leaves less of it. */
-    wb_keeper_tell_failure(keeper, hurry && (r == -ENOSPC || r == -EDQUOT) ? 0 : r);
+    wb_keeper_report_failure(keeper, hurry && (r == -ENOSPC || r == -EDQUOT) ? 0 : r);
     /* What is damaged stays so: to read it again and again would not help. */
     keeper->unfinished = r == -EAGAIN || r == -ENOSPC || r == -EDQUOT || r == -ECANCELED;
     return r == -ECANCELED || r == -EEXIST ? r : 0;
@@ -176,7 +176,7 @@ int wb_keeper_forget_of(struct wb_keeper *keeper, int64_t beyond, struct wb_spen
     keeper->for_user = false;
     /* Lists and states that are being told may be of what went. */
     wb_forget_published(keeper->session);
-    wb_keeper_tell_failure(keeper, r == -ENOSPC || r == -EDQUOT ? 0 : r);
+    wb_keeper_report_failure(keeper, r == -ENOSPC || r == -EDQUOT ? 0 : r);
     return r == -ECANCELED || r == -EEXIST ? r : 0;
 }
 
@@ -230,9 +230,9 @@ int wb_keeper_take_snapshot(struct wb_keeper *keeper, const char *why)
     if (r < 0)
         return r;
     if (r == 0)
-        wb_report("%s%s%s: deleting the snapshot %s of user %u, of %s, and history that it protects (low space: %s)",
-                  keeper->session->source, *snapshot->path ? "/" : "", snapshot->path, snapshot->name, snapshot->uid,
-                  wb_when_print(snapshot->when, 0, text), why);
+        wb_log_msg("%s%s%s: deleting the snapshot %s of user %u, of %s, and history that it protects (low space: %s)",
+                   keeper->session->source, *snapshot->path ? "/" : "", snapshot->path, snapshot->name, snapshot->uid,
+                   wb_when_print(snapshot->when, 0, text), why);
     return 1;
 }
 

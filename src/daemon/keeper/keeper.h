@@ -67,7 +67,7 @@ void wb_keeper_throttle(struct wb_session *session);
 
 /* What the policy says of ages and room. 0; -ENODATA: none has been read. */
 struct wb_control_budget;
-int wb_keeper_tell_budget(struct wb_session *session, struct wb_control_budget *ret);
+int wb_keeper_fill_budget(struct wb_session *session, struct wb_control_budget *ret);
 
 /*
  * user-max-size: before a change of that user, with no lock held: held back for a moment while it is nearly reached.

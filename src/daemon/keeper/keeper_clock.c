@@ -38,9 +38,9 @@ static void tell(struct wb_keeper *keeper, int64_t ahead, int64_t most)
     g_autofree char *wait = wb_span_print(wb_clock_wait(most));
 
     if (!keeper->warned_clock)
-        wb_report("%s: the clock is %s ahead of the last record and the time since (it was set, or the machine was "
-                  "off); until it is set back, or for %s, no additional history expires because of this",
-                  keeper->session->source, by, wait);
+        wb_log_msg("%s: the clock is %s ahead of the last record and the time since (it was set, or the machine was "
+                   "off); until it is set back, or for %s, no additional history expires because of this",
+                   keeper->session->source, by, wait);
     keeper->warned_clock = true;
 }
 

@@ -62,7 +62,7 @@ void wb_keeper_hold_room(struct wb_keeper *keeper)
 
     if (!keeper->session->options->prunes)
         return;
-    (void)wb_stamp_prepare(keeper->session->store);
+    (void)wb_log_mtime_prepare(keeper->session->store);
     if (keeper->held_fd >= 0 || look_at_device(keeper, &device) < 0)
         return;
     held = CLAMP(device.size / HELD_PART, HELD_LEAST, HELD_MOST);
@@ -92,16 +92,16 @@ static void tell_going(struct wb_keeper *keeper, int64_t horizon)
     if (keeper->warned_going != 0 && now - keeper->warned_going < TELL_AGAIN_US)
         return;
     keeper->warned_going = now;
-    wb_report("%s: the store is full; deleting the history before %s, and later history as needed (onfull=prune)",
-              keeper->session->source, wb_when_print(horizon, 0, text));
+    wb_log_msg("%s: the store is full; deleting the history before %s, and later history as needed (onfull=prune)",
+               keeper->session->source, wb_when_print(horizon, 0, text));
 }
 
 static void tell_refused(struct wb_keeper *keeper)
 {
     if (!keeper->warned_refused)
-        wb_report("%s: the store is full, and all remaining history is protected by keep, keep-versions or a "
-                  "snapshot%s",
-                  keeper->session->source, keeper->has_policy ? "" : ", or wayback.conf could not be used");
+        wb_log_msg("%s: the store is full, and all remaining history is protected by keep, keep-versions or a "
+                   "snapshot%s",
+                   keeper->session->source, keeper->has_policy ? "" : ", or wayback.conf could not be used");
     keeper->warned_refused = true;
 }
 

@@ -92,7 +92,7 @@ int64_t wb_keeper_look_at_users(struct wb_keeper *keeper);
 void wb_keeper_be_idle(void);
 
 /* Tells of a failure once, until there is none any more. */
-void wb_keeper_tell_failure(struct wb_keeper *keeper, int r);
+void wb_keeper_report_failure(struct wb_keeper *keeper, int r);
 
 /* Lets single versions go; for how long there is nothing more to do, in ns (keeper_thin.c). `hurry`: as above. */
 int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_keeper_state *state, bool hurry);

@@ -59,7 +59,7 @@ static int look_at_device(const struct wb_keeper *keeper, struct want *want)
     return 0;
 }
 
-int wb_keeper_tell_budget(struct wb_session *session, struct wb_control_budget *ret)
+int wb_keeper_fill_budget(struct wb_session *session, struct wb_control_budget *ret)
 {
     struct wb_keeper *keeper = session->keeper;
     int r = -ENODATA;
@@ -207,7 +207,7 @@ static int gather(struct wb_keeper *keeper, const struct want *want, const struc
     return 0;
 }
 
-static void tell_full(struct wb_keeper *keeper, const struct want *want, bool full)
+static void report_full(struct wb_keeper *keeper, const struct want *want, bool full)
 {
     struct wb_keeper_room *room = &keeper->room;
     bool large = want->limit && room->size > want->limit;
@@ -215,14 +215,14 @@ static void tell_full(struct wb_keeper *keeper, const struct want *want, bool fu
     g_autofree char *wanted = g_format_size_full(large ? want->limit : want->reserve, G_FORMAT_SIZE_IEC_UNITS);
 
     if (full && !room->warned_full)
-        wb_report("%s: %s %s, %s = %s; all remaining history is protected by keep, thin, keep-versions or a snapshot; "
-                  "free space elsewhere, or run vprune or vrm",
-                  keeper->session->source, large ? "the history uses" : "free space for the history:", is,
-                  large ? "more than max-size" : "less than reserve", wanted);
+        wb_log_msg("%s: %s %s, %s = %s; all remaining history is protected by keep, thin, keep-versions or a snapshot; "
+                   "free space elsewhere, or run vprune or vrm",
+                   keeper->session->source, large ? "the history uses" : "free space for the history:", is,
+                   large ? "more than max-size" : "less than reserve", wanted);
     room->warned_full = full;
 }
 
-static void tell_nearly(struct wb_keeper *keeper, const struct want *want)
+static void report_nearly(struct wb_keeper *keeper, const struct want *want)
 {
     struct wb_keeper_room *room = &keeper->room;
     g_autofree char *size = g_format_size_full(room->size, G_FORMAT_SIZE_IEC_UNITS);
@@ -231,8 +231,8 @@ static void tell_nearly(struct wb_keeper *keeper, const struct want *want)
     if (room->warned_nearly || want->limit == 0 || room->size <= want->limit / 10 * 9)
         return;
     room->warned_nearly = true;
-    wb_report("%s: the history uses %s, more than 90 %% of max-size; at %s, its oldest part is deleted",
-              keeper->session->source, size, limit);
+    wb_log_msg("%s: the history uses %s, more than 90 %% of max-size; at %s, its oldest part is deleted",
+               keeper->session->source, size, limit);
 }
 
 /*
@@ -308,7 +308,7 @@ static void rest(struct wb_keeper *keeper, const struct want *want, int64_t begu
 
     keeper->room.rests = now + MAX(HELD_US, (now - begun) * HELD_REST);
     set_pace(keeper, want, true);
-    tell_full(keeper, want, (want->limit && keeper->room.size > want->limit) || want->free < want->reserve);
+    report_full(keeper, want, (want->limit && keeper->room.size > want->limit) || want->free < want->reserve);
     atomic_store(&keeper->session->is_short, true);
 }
 
@@ -372,7 +372,7 @@ static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, b
     atomic_store(&keeper->session->is_short, false);
     if (horizon == 0 && beyond == 0) {
         set_pace(keeper, &want, false);
-        tell_full(keeper, &want, false);
+        report_full(keeper, &want, false);
         return 0;
     }
     begun = g_get_monotonic_time();
@@ -437,7 +437,7 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
     if (r == 0 && want.limit > 0 && is_due(keeper, &want))
         r = measure(keeper, &want, true);
     if (r == 0)
-        tell_nearly(keeper, &want);
+        report_nearly(keeper, &want);
     if (r == 0)
         r = thin_for_room(keeper, all, &want);
     keeper->room.all_went = false;

@@ -66,9 +66,10 @@ static void tell_held(struct wb_keeper *keeper, const struct wb_thin_count *coun
     char dir[512];
 
     if (count->held > 0 && !keeper->holding) {
-        wb_thin_name_lacking(session->store, count->lacking, dir, sizeof(dir));
-        wb_report("%s: expired versions of %" PRIu64 " files are kept, because the damaged catalog of the directory "
-                  "\"%s\" may refer to them; run vfsck", session->source, count->held, dir);
+        wb_thin_name_unknown(session->store, count->lacking, dir, sizeof(dir));
+        wb_log_msg("%s: expired versions of %" PRIu64 " files are kept, because the damaged catalog of the directory "
+                   "\"%s\" may refer to them; run vfsck",
+                   session->source, count->held, dir);
     }
     keeper->holding = count->held > 0;
 }
@@ -140,7 +141,7 @@ int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_kee
         return 0;
     /* While somebody reads the store beside us, and may know of any moment (EBUSY), they stay, and nothing is wrong. */
     no_room = hurry && (r == -ENOSPC || r == -EDQUOT);
-    wb_keeper_tell_failure(keeper, r == -EBUSY || no_room ? 0 : r);
+    wb_keeper_report_failure(keeper, r == -EBUSY || no_room ? 0 : r);
     if (no_room || (hurry && r == -EBUSY))
         pause = AGAIN;
     pause = MAX(pause, (g_get_monotonic_time() - begun) * 1000 * REST);

@@ -138,10 +138,11 @@ static void tell_stuck(const struct wb_keeper *keeper, uint32_t uid, uint64_t by
     g_autofree char *is = g_format_size_full(bytes, G_FORMAT_SIZE_IEC_UNITS);
     g_autofree char *most = g_format_size_full(limit, G_FORMAT_SIZE_IEC_UNITS);
 
-    wb_report("%s: the history of the changes of user %u uses %s (user-max-size = %s), and the rest is protected by "
-              "keep, thin, keep-versions or a snapshot, or belongs to files of other users, or to names; at the limit, "
-              "changes of this user fail (EDQUOT); delete history with vrm or vprune",
-              keeper->session->source, uid, is, most);
+    wb_log_msg(
+        "%s: the history of the changes of user %u uses %s (user-max-size = %s), and the rest is protected by "
+        "keep, thin, keep-versions or a snapshot, or belongs to files of other users, or to names; at the limit, "
+        "changes of this user fail (EDQUOT); delete history with vrm or vprune",
+        keeper->session->source, uid, is, most);
 }
 
 /* Forgets of one user's what may go. Whether anything went, or -errno. */

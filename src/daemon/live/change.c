@@ -352,7 +352,7 @@ int wb_mutation_content(struct wb_mutation *mutation, int read_fd, const struct 
     r = is_left_out(mutation);
     if (r != 0) {
         if (r > 0)
-            wb_ahead_release(store, mutation->target.object);
+            wb_preclone_release(store, mutation->target.object);
         return MIN(r, 0);
     }
     r = wb_enospc_retry_recorded(stage_end_overdue(mutation));
@@ -418,7 +418,7 @@ int wb_mutation_end(struct wb_mutation *mutation, int result)
         /* A device that fails may have changed the half of it. The record stays then: kept for
          * nothing it is harmless, aborted it would be missed. */
         if (mutation->staged)
-            wb_stage_settle(mutation->inode->stage, &mutation->overwrite, result);
+            wb_stage_finish(mutation->inode->stage, &mutation->overwrite, result);
         wb_capture_end(&mutation->change, result == -EIO ? 0 : result);
         if (mutation->staged && result < 0)
             wb_stage_failed(mutation->inode->stage, mutation->session->store, mutation->fd, when, result);

@@ -386,7 +386,7 @@ static void drop_handle(struct wb_session *session, struct wb_handle *handle)
 {
     /* Where the end cannot be written the stage goes on until it can. */
     if (wb_handle_retire(session, handle) && wb_stage_end_unwritten(session, handle->inode, handle->fd) < 0)
-        wb_report("a version could not be recorded at the close of its file; trying again");
+        wb_log_msg("a version could not be recorded at the close of its file; trying again");
     wb_handle_unref(session, handle);
 }
 
@@ -439,7 +439,7 @@ void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_
 
     /* The last words of who wrote, as a rule: nothing more will be wanted of what was cloned ahead. */
     if (handle->writes && wb_recorder(session))
-        wb_ahead_release(session->store, handle->inode->node.object);
+        wb_preclone_release(session->store, handle->inode->node.object);
     drop_handle(session, handle);
     fuse_reply_err(req, 0);
 }

@@ -650,8 +650,7 @@ static void own_whiteout(struct move *move, fuse_req_t req)
         return;
     if (fchownat(move->from.fd, move->old_name, ctx->uid,
                  dir.st_mode & S_ISGID ? (gid_t)-1 : ctx->gid, AT_SYMLINK_NOFOLLOW) < 0)
-        wb_report("%s: the whiteout created by a rename is owned by root: %s", move->old_name,
-                  g_strerror(errno));
+        wb_log_msg("%s: the whiteout created by a rename is owned by root: %s", move->old_name, g_strerror(errno));
 }
 
 /* Made in part, and taken back or not; by a device that fails, perhaps even whole. */

@@ -56,7 +56,7 @@ static int serve(const struct wb_options *options)
 int main(int argc, char **argv)
 {
     struct wb_options options;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int status = WB_RUN_DONE;
 
     if (wb_options_parse(&options, argc, argv, &why) < 0) {
@@ -75,7 +75,7 @@ int main(int argc, char **argv)
         raise_limits();
         mallopt(M_MMAP_THRESHOLD, GIVEN_BACK);
         umask(077);
-        wb_report_init(false);
+        wb_log_msg_init(false);
         status = serve(&options);
     }
     wb_options_deinit(&options);

@@ -29,7 +29,7 @@ bool wb_config_file_changed(int store_fd, struct wb_config_stamp *stamp)
 
 struct teller {
     const char *label;
-    wb_config_tell tell;
+    wb_config_report tell;
     void *data;
 };
 
@@ -50,8 +50,8 @@ static int tell_whole(const struct teller *teller, int error, const char *reason
     return error;
 }
 
-int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret,
-                        wb_config_tell tell, void *data)
+int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret, wb_config_report tell,
+                        void *data)
 {
     struct teller teller = {label, tell, data};
     g_autofree char *text = NULL;

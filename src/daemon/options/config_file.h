@@ -22,15 +22,15 @@ struct wb_config_stamp {
 bool wb_config_file_changed(int store_fd, struct wb_config_stamp *stamp);
 
 /* Called with each line that tells a mistake: FILE:LINE:COLUMN: text. */
-typedef void (*wb_config_tell)(const char *line, void *data);
+typedef void (*wb_config_report)(const char *line, void *data);
 
 /*
  * Reads `name` in dir_fd; `label` is what messages call it. Where there is no such file, -ENOENT and the
  * defaults. Else 0, or a negative errno after `tell` was called at least once, *ret then being of no use.
  * wb_config_deinit in any case.
  */
-int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret,
-                        wb_config_tell tell, void *data);
+int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret, wb_config_report tell,
+                        void *data);
 
 /* Where it is, for messages. g_free. */
 char *wb_config_file_path(const char *source, const char *store);
@@ -40,7 +40,7 @@ int wb_config_file_make(int store_fd);
 
 /* Says what is kept from now on, where a history has just begun (config_new.c). */
 struct wb_session;
-void wb_config_tell_new(const struct wb_session *session);
+void wb_config_report_new(const struct wb_session *session);
 
 /* `wayback --check-config` and `--config-path`: the exit status. */
 int wb_config_check(const struct wb_options *options);

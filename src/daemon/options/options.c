@@ -131,21 +131,21 @@ static void pass(struct wb_options *options, const char *word)
     }
 }
 
-static int take_history(struct wb_options *options, const char *value, struct wb_problem *why)
+static int take_history(struct wb_options *options, const char *value, struct wb_error *why)
 {
     options->by_close = strcmp(value, "close") == 0;
     options->history = options->by_close || strcmp(value, "write") == 0;
     if (!options->history && strcmp(value, "none") != 0)
-        return wb_problem_set(why, -EINVAL, "history=%s: unknown; use history=write, history=close or history=none",
-                              value);
+        return wb_error_set(why, -EINVAL, "history=%s: unknown; use history=write, history=close or history=none",
+                            value);
     return 0;
 }
 
-static int take_onfull(struct wb_options *options, const char *value, struct wb_problem *why)
+static int take_onfull(struct wb_options *options, const char *value, struct wb_error *why)
 {
     if (strcmp(value, "refuse") != 0 && strcmp(value, "continue") != 0 && strcmp(value, "prune") != 0)
-        return wb_problem_set(why, -EINVAL, "onfull=%s: unknown; use onfull=refuse, onfull=continue or onfull=prune",
-                              value);
+        return wb_error_set(why, -EINVAL, "onfull=%s: unknown; use onfull=refuse, onfull=continue or onfull=prune",
+                            value);
     options->lets_through = value[0] == 'c';
     options->prunes = value[0] == 'p';
     return 0;
@@ -153,7 +153,7 @@ static int take_onfull(struct wb_options *options, const char *value, struct wb_
 
 #define SNAPDIR_IS_TIME "snapdir=%s: reads as a time, or as something at a time; choose another name"
 
-static int take_snapdir(struct wb_options *options, const char *value, struct wb_problem *why)
+static int take_snapdir(struct wb_options *options, const char *value, struct wb_error *why)
 {
     struct wb_time time;
 
@@ -165,13 +165,17 @@ static int take_snapdir(struct wb_options *options, const char *value, struct wb
         options->snapdir = WB_SNAPDIR_OFF;
     else if (value[0] == '\0' || strlen(value) > WB_NAME_MAX || strchr(value, '/') ||
              strcmp(value, ".") == 0 || strcmp(value, "..") == 0)
-        return wb_problem_set(why, -EINVAL, "snapdir=%s: invalid; use hidden, visible, off, or a name for the "
-                              "directory, e.g. snapdir=.zfs", value);
+        return wb_error_set(why, -EINVAL,
+                            "snapdir=%s: invalid; use hidden, visible, off, or a name for the "
+                            "directory, e.g. snapdir=.zfs",
+                            value);
     else if (wb_time_parse(value, wb_when_now(), &time) == 0)
-        return wb_problem_set(why, -EINVAL, SNAPDIR_IS_TIME, value);
+        return wb_error_set(why, -EINVAL, SNAPDIR_IS_TIME, value);
     else if (strcmp(value, WB_STORE_NAME) == 0 || strcmp(value, WB_STAGING_NAME) == 0)
-        return wb_problem_set(why, -EINVAL, "snapdir=%s: this is the directory of the history itself; "
-                              "choose another name", value);
+        return wb_error_set(why, -EINVAL,
+                            "snapdir=%s: this is the directory of the history itself; "
+                            "choose another name",
+                            value);
     else {
         g_free(options->snapdir_name);
         options->snapdir_name = g_strdup(value);
@@ -179,20 +183,22 @@ static int take_snapdir(struct wb_options *options, const char *value, struct wb
     return 0;
 }
 
-static int take_snapnames(struct wb_options *options, const char *value, struct wb_problem *why)
+static int take_snapnames(struct wb_options *options, const char *value, struct wb_error *why)
 {
     if (strcmp(value, "gmt") != 0 && strcmp(value, "name") != 0)
-        return wb_problem_set(why, -EINVAL, "snapnames=%s: unknown; use snapnames=name or "
-                              "snapnames=gmt", value);
+        return wb_error_set(why, -EINVAL,
+                            "snapnames=%s: unknown; use snapnames=name or "
+                            "snapnames=gmt",
+                            value);
     options->snapnames_gmt = value[0] == 'g';
     return 0;
 }
 
-static int take_at_sign(struct wb_options *options, const char *value, struct wb_problem *why)
+static int take_at_sign(struct wb_options *options, const char *value, struct wb_error *why)
 {
     if (strlen(value) != 1 || !wb_at_sign_check(value[0]))
-        return wb_problem_set(why, -EINVAL, "at-sign=%s: not allowed between NAME and TIME; use one of %s",
-                              value, WB_AT_SIGNS);
+        return wb_error_set(why, -EINVAL, "at-sign=%s: not allowed between NAME and TIME; use one of %s", value,
+                            WB_AT_SIGNS);
     options->at_sign = value[0];
     return 0;
 }
@@ -211,23 +217,23 @@ static bool take_permit(struct wb_options *options, const char *word)
     return permit != NULL;
 }
 
-static int take_word(struct wb_options *options, const char *word, struct wb_problem *why)
+static int take_word(struct wb_options *options, const char *word, struct wb_error *why)
 {
     if (g_str_has_prefix(word, "store=")) {
         g_free(options->store);
         options->store = g_strdup(word + strlen("store="));
         if (options->store[0] == '\0')
-            return wb_problem_set(why, -EINVAL, "store=: the directory is missing, e.g. store=/var/wb");
+            return wb_error_set(why, -EINVAL, "store=: the directory is missing, e.g. store=/var/wb");
     } else if (g_str_has_prefix(word, "at=")) {
         g_free(options->at);
         options->at = g_strdup(word + strlen("at="));
         if (options->at[0] == '\0')
-            return wb_problem_set(why, -EINVAL, "at=: the time is missing, e.g. at=yesterday or at=14:03");
+            return wb_error_set(why, -EINVAL, "at=: the time is missing, e.g. at=yesterday or at=14:03");
     } else if (g_str_has_prefix(word, "branch=")) {
         g_free(options->branch);
         options->branch = g_strdup(word + strlen("branch="));
         if (options->branch[0] == '\0')
-            return wb_problem_set(why, -EINVAL, "branch=: the directory is missing, e.g. branch=/var/wb/branch");
+            return wb_error_set(why, -EINVAL, "branch=: the directory is missing, e.g. branch=/var/wb/branch");
     } else if (g_str_has_prefix(word, "history=")) {
         return take_history(options, word + strlen("history="), why);
     } else if (g_str_has_prefix(word, "onfull=")) {
@@ -266,13 +272,12 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
     } else if (g_strv_contains(passed, word) || begins_with_any(word, passed_prefixes)) {
         pass(options, word);
     } else if (!g_strv_contains(dropped, word) && !begins_with_any(word, dropped_prefixes)) {
-        return wb_problem_set(why, -EINVAL, "-o %s: no such option; `wayback --help` lists them",
-                              word);
+        return wb_error_set(why, -EINVAL, "-o %s: no such option; `wayback --help` lists them", word);
     }
     return 0;
 }
 
-static int take_words(struct wb_options *options, const char *list, struct wb_problem *why)
+static int take_words(struct wb_options *options, const char *list, struct wb_error *why)
 {
     g_autoptr(GString) word = g_string_new(NULL);
     int r = 0;
@@ -294,50 +299,59 @@ static int take_words(struct wb_options *options, const char *list, struct wb_pr
     return r;
 }
 
-static int take_paths(struct wb_options *options, int count, char **paths, struct wb_problem *why)
+static int take_paths(struct wb_options *options, int count, char **paths, struct wb_error *why)
 {
     if (count == 0)
-        return wb_problem_set(why, -EINVAL, "SRC is missing; usage: wayback [options] SRC [MNT]");
+        return wb_error_set(why, -EINVAL, "SRC is missing; usage: wayback [options] SRC [MNT]");
     if (options->json && !options->check_config)
-        return wb_problem_set(why, -EINVAL, "--json: only with --check-config");
+        return wb_error_set(why, -EINVAL, "--json: only with --check-config");
     if (options->check_config && !options->config_path) {
         options->paths = g_strdupv(paths + 1);
     } else if (options->config_path) {
         if (count > 1)
-            return wb_problem_set(why, -EINVAL, "%s: extra argument; name one tree, mount or file", paths[1]);
+            return wb_error_set(why, -EINVAL, "%s: extra argument; name one tree, mount or file", paths[1]);
     } else if (count > 2)
-        return wb_problem_set(why, -EINVAL, "%s: extra argument; usage: wayback [options] "
-                              "SRC [MNT]", paths[2]);
+        return wb_error_set(why, -EINVAL,
+                            "%s: extra argument; usage: wayback [options] "
+                            "SRC [MNT]",
+                            paths[2]);
     options->source = g_strdup(paths[0]);
     options->mountpoint = g_strdup(count == 2 ? paths[1] : paths[0]);
     return 0;
 }
 
 /* What contradicts itself; known only when everything was read. */
-static int check_moment(struct wb_options *options, struct wb_problem *why)
+static int check_moment(struct wb_options *options, struct wb_error *why)
 {
     const char *key = options->branch ? "branch" : "at";
     const char *value = options->branch ? options->branch : options->at;
 
     if (strchr(options->snapdir_name, options->at_sign))
-        return wb_problem_set(why, -EINVAL, SNAPDIR_IS_TIME, options->snapdir_name);
+        return wb_error_set(why, -EINVAL, SNAPDIR_IS_TIME, options->snapdir_name);
     if (options->by_close && options->lets_through)
-        return wb_problem_set(why, -EINVAL, "history=close and onfull=continue exclude each other (gaps require "
-                              "history=write); leave one of them out");
+        return wb_error_set(why, -EINVAL,
+                            "history=close and onfull=continue exclude each other (gaps require "
+                            "history=write); leave one of them out");
     if (options->new_history && (value || !options->history || options->read_only))
-        return wb_problem_set(why, -EINVAL, "--new-history requires a mount that records; leave out %s",
-                              value ? key : !options->history ? "history=none" : "ro");
+        return wb_error_set(why, -EINVAL, "--new-history requires a mount that records; leave out %s",
+                            value               ? key
+                            : !options->history ? "history=none"
+                                                : "ro");
     if (!value)
         return 0;
     if (!options->history)
-        return wb_problem_set(why, -EINVAL, "%s=%s and history=none exclude each other (there is no past without "
-                              "history); leave one of them out", key, value);
+        return wb_error_set(why, -EINVAL,
+                            "%s=%s and history=none exclude each other (there is no past without "
+                            "history); leave one of them out",
+                            key, value);
     if (strcmp(options->source, options->mountpoint) == 0)
-        return wb_problem_set(why, -EINVAL, "%s=%s: MNT is missing; usage: wayback -o %s=%s SRC MNT",
-                              key, value, key, value);
+        return wb_error_set(why, -EINVAL, "%s=%s: MNT is missing; usage: wayback -o %s=%s SRC MNT", key, value, key,
+                            value);
     if (options->branch && options->auto_remount)
-        return wb_problem_set(why, -EINVAL, "branch=%s: a branch cannot be mounted again automatically; leave "
-                              "auto_remount out", options->branch);
+        return wb_error_set(why, -EINVAL,
+                            "branch=%s: a branch cannot be mounted again automatically; leave "
+                            "auto_remount out",
+                            options->branch);
     if (!options->branch)
         options->read_only = true;
     return 0;
@@ -346,7 +360,7 @@ static int check_moment(struct wb_options *options, struct wb_problem *why)
 /* Of long options without a letter. */
 enum { OPTION_CHECK_CONFIG = 256, OPTION_CONFIG_PATH, OPTION_JSON, OPTION_NEW_HISTORY };
 
-int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_problem *why)
+int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_error *why)
 {
     static const struct option long_options[] = {
         {"help", no_argument, NULL, 'h'},
@@ -398,11 +412,11 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
             r = take_words(options, optarg, why);
             break;
         case ':':
-            r = wb_problem_set(why, -EINVAL, "%s: the list of options is missing", argv[optind - 1]);
+            r = wb_error_set(why, -EINVAL, "%s: the list of options is missing", argv[optind - 1]);
             break;
         default:
-            r = wb_problem_set(why, -EINVAL, "%s: no such option; `wayback --help` lists them",
-                               optopt ? (char[]){'-', (char)optopt, '\0'} : argv[optind - 1]);
+            r = wb_error_set(why, -EINVAL, "%s: no such option; `wayback --help` lists them",
+                             optopt ? (char[]){'-', (char)optopt, '\0'} : argv[optind - 1]);
         }
     }
     if (r == 0)

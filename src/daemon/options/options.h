@@ -49,6 +49,6 @@ struct wb_options {
 };
 
 /* 0, or -EINVAL with a line in `why`: wrong usage. */
-int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_problem *why);
+int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_error *why);
 void wb_options_deinit(struct wb_options *options);
 void wb_options_print_help(void);

@@ -89,18 +89,17 @@ static int hello(int fd, struct wb_control_hello *ret)
 }
 
 /* The directory a path leads to is `fd`, from the root of the tree it belongs to. */
-static int find_inside(struct wb_session *session, int fd, struct wb_problem *why)
+static int find_inside(struct wb_session *session, int fd, struct wb_error *why)
 {
     g_autofree struct wb_control *control = g_new(struct wb_control, 1);
     const struct wb_control_identity *identity = (const void *)control->data;
     int r = ask(fd, WB_CONTROL_IDENTIFY, control);
 
     if (r < 0)
-        return wb_problem_set(why, r, "%s: cannot determine its path in the tree: %s", session->source,
-                              g_strerror(-r));
+        return wb_error_set(why, r, "%s: cannot determine its path in the tree: %s", session->source, g_strerror(-r));
     if (identity->state != WB_CONTROL_ALIVE)
-        return wb_problem_set(why, -ENOENT, "%s: the directory was removed; name an existing one, or the whole tree",
-                              session->source);
+        return wb_error_set(why, -ENOENT, "%s: the directory was removed; name an existing one, or the whole tree",
+                            session->source);
     session->inside = g_strdup(identity->path);
     return 0;
 }
@@ -109,7 +108,7 @@ static int find_inside(struct wb_session *session, int fd, struct wb_problem *wh
  * The tree below a mount. Its path leads there, unless the mount covers it: then /proc has the
  * daemon's own descriptor, which root and the user who mounted may open. `given`: the path of the mount.
  */
-static int open_below(const struct wb_control_hello *mount, const char *given, struct wb_problem *why)
+static int open_below(const struct wb_control_hello *mount, const char *given, struct wb_error *why)
 {
     _cleanup_close_ int fd = open(mount->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     g_autofree struct wb_control_hello *other = g_new(struct wb_control_hello, 1);
@@ -121,19 +120,23 @@ static int open_below(const struct wb_control_hello *mount, const char *given, s
     g_snprintf(path, sizeof(path), "/proc/%" PRIu32 "/fd/%" PRId32, mount->pid, mount->source_fd);
     fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || hello(fd, other) == 0)
-        return wb_problem_set(why, fd < 0 ? -errno : -ENOENT, "%s is covered by its mount, and only root or the "
-                              "user who mounted can access it", *mount->source ? mount->source : given);
+        return wb_error_set(why, fd < 0 ? -errno : -ENOENT,
+                            "%s is covered by its mount, and only root or the "
+                            "user who mounted can access it",
+                            *mount->source ? mount->source : given);
     return wb_steal_fd(&fd);
 }
 
 static int from_mount(struct wb_session *session, int fd, const struct wb_control_hello *mount, char **ret_store,
-                      struct wb_problem *why)
+                      struct wb_error *why)
 {
     int r;
 
     if (!mount->history)
-        return wb_problem_set(why, -ENOENT, "%s is mounted without a history (history=none, or there was no "
-                              "store)", session->source);
+        return wb_error_set(why, -ENOENT,
+                            "%s is mounted without a history (history=none, or there was no "
+                            "store)",
+                            session->source);
     r = find_inside(session, fd, why);
     if (r == 0)
         r = session->src_fd = open_below(mount, session->source, why);
@@ -147,7 +150,7 @@ static int from_mount(struct wb_session *session, int fd, const struct wb_contro
 }
 
 /* The directory at or above the source that has a store in it; without one the source itself. */
-static int from_path(struct wb_session *session, struct wb_problem *why)
+static int from_path(struct wb_session *session, struct wb_error *why)
 {
     g_autofree char *top = g_strdup(session->source);
 
@@ -168,12 +171,12 @@ static int from_path(struct wb_session *session, struct wb_problem *why)
     }
     session->src_fd = open(session->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (session->src_fd < 0)
-        return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory you may read", session->source,
-                              g_strerror(errno));
+        return wb_error_set(why, -errno, "%s: %s; SRC must be a directory you may read", session->source,
+                            g_strerror(errno));
     return 0;
 }
 
-int wb_moment_find_source(struct wb_session *session, char **ret_store, struct wb_problem *why)
+int wb_moment_find_source(struct wb_session *session, char **ret_store, struct wb_error *why)
 {
     _cleanup_close_ int fd = open(session->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _cleanup_close_ int point = open(session->mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -183,8 +186,8 @@ int wb_moment_find_source(struct wb_session *session, char **ret_store, struct w
     int r;
 
     if (fd < 0)
-        return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory you may read", session->source,
-                              g_strerror(errno));
+        return wb_error_set(why, -errno, "%s: %s; SRC must be a directory you may read", session->source,
+                            g_strerror(errno));
     if (mounted)
         r = from_mount(session, fd, mount, ret_store, why);
     else if (session->options->store)
@@ -192,27 +195,28 @@ int wb_moment_find_source(struct wb_session *session, char **ret_store, struct w
     else
         r = from_path(session, why);
     if (r >= 0 && point >= 0 && hello(point, around) == 0 && strcmp(around->source, session->source) == 0)
-        return wb_problem_set(why, -EINVAL, "%s is inside of a mount of %s; choose a mount point outside",
-                              session->mountpoint, session->source);
+        return wb_error_set(why, -EINVAL, "%s is inside of a mount of %s; choose a mount point outside",
+                            session->mountpoint, session->source);
     return r < 0 ? r : 0;
 }
 
 /* ---- which moment ---------------------------------------------------------------------------- */
 
-static int unknown(struct wb_session *session, struct wb_problem *why)
+static int unknown(struct wb_session *session, struct wb_error *why)
 {
     const char *at = session->options->at;
     g_autofree char *close = moment_suggest(session->store, at);
 
     if (*close)
-        return wb_problem_set(why, -EINVAL, "at=%s: no such time, and no such snapshot; did you mean %s?", at, close);
-    return wb_problem_set(why, -EINVAL, "at=%s: no such time, and no such snapshot; times are written 14:03, "
-                          "yesterday, 2h30m, 2026-11-20T14:03", at);
+        return wb_error_set(why, -EINVAL, "at=%s: no such time, and no such snapshot; did you mean %s?", at, close);
+    return wb_error_set(why, -EINVAL,
+                        "at=%s: no such time, and no such snapshot; times are written 14:03, "
+                        "yesterday, 2h30m, 2026-11-20T14:03",
+                        at);
 }
 
 /* *ret_scope: what a snapshot covers. */
-static int parse(struct wb_session *session, struct wb_time *ret, struct wb_object *ret_scope,
-                 struct wb_problem *why)
+static int parse(struct wb_session *session, struct wb_time *ret, struct wb_object *ret_scope, struct wb_error *why)
 {
     const char *at = session->options->at;
     int64_t now = wb_store_now(session->store), created = session->store->header.created;
@@ -220,19 +224,19 @@ static int parse(struct wb_session *session, struct wb_time *ret, struct wb_obje
     int r = wb_history_time(session->history, at, now, 0, ret, ret_scope);
 
     if (r < 0)
-        return wb_problem_set(why, r, "at=%s: the snapshots of %s cannot be read: %s", at, session->source,
-                              g_strerror(-r));
+        return wb_error_set(why, r, "at=%s: the snapshots of %s cannot be read: %s", at, session->source,
+                            g_strerror(-r));
     if (r != 0 && wb_time_parse_words(at, now, ret) != 0 && wb_time_parse_free(at, now, ret) != 0)
         return unknown(session, why);
     if (ret->kind != WB_TIME_INSTANT)
         return 0;
     if (ret->instant > now)
-        return wb_problem_set(why, -EINVAL, "at=%s: that is in the future (%s)", at,
-                              wb_when_print(ret->instant, 0, text));
+        return wb_error_set(why, -EINVAL, "at=%s: that is in the future (%s)", at,
+                            wb_when_print(ret->instant, 0, text));
     /* What there was before nobody wrote down. */
     if (ret->instant < created)
-        return wb_problem_set(why, -ENOENT, "at=%s: the history of %s begins later, at %s (%s)", at,
-                              session->source, wb_when_print(created, 1, text), wb_when_print_epoch(created, epoch));
+        return wb_error_set(why, -ENOENT, "at=%s: the history of %s begins later, at %s (%s)", at, session->source,
+                            wb_when_print(created, 1, text), wb_when_print_epoch(created, epoch));
     return 0;
 }
 
@@ -311,35 +315,37 @@ static int stay_within(struct wb_session *session, struct wb_object scope, struc
 }
 
 /* Between opening the store and pinning it, it may have been moved: what is open then is the store no more. */
-static int check_place(const struct wb_session *session, struct wb_problem *why)
+static int check_place(const struct wb_session *session, struct wb_error *why)
 {
     return wb_signpost_leads_away(session->store->dir_fd)
-               ? wb_problem_set(why, -EAGAIN, "%s: the store was moved meanwhile (vstore); try again", session->source)
+               ? wb_error_set(why, -EAGAIN, "%s: the store was moved meanwhile (vstore); try again", session->source)
                : 0;
 }
 
 /* Nothing at or before the moment is under way any more, and nothing of it goes while it is mounted. */
-static int settle(struct wb_session *session, int64_t when, struct wb_problem *why)
+static int settle(struct wb_session *session, int64_t when, struct wb_error *why)
 {
     int r = wb_history_await(session->history, when);
 
     if (r == 0)
         r = wb_store_pin(session->store, when);
-    return r < 0 ? wb_problem_set(why, r, "at=%s: a change of that time, or thinning (vprune), is in progress; try "
-                                  "again later", session->options->at)
+    return r < 0 ? wb_error_set(why, r,
+                                "at=%s: a change of that time, or thinning (vprune), is in progress; try "
+                                "again later",
+                                session->options->at)
                  : check_place(session, why);
 }
 
 /* Which moments are read here, and what the kernel keeps of them, nobody else knows. */
-static int pin_all(struct wb_session *session, struct wb_problem *why)
+static int pin_all(struct wb_session *session, struct wb_error *why)
 {
     int r = wb_store_pin_all(session->store);
 
-    return r < 0 ? wb_problem_set(why, r, "%s: versions are being thinned out (vprune); try again", session->source)
+    return r < 0 ? wb_error_set(why, r, "%s: versions are being thinned out (vprune); try again", session->source)
                  : check_place(session, why);
 }
 
-int wb_moment_open(struct wb_session *session, struct wb_problem *why)
+int wb_moment_open(struct wb_session *session, struct wb_error *why)
 {
     struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_object scope = WB_OBJECT_NONE;
@@ -358,16 +364,15 @@ int wb_moment_open(struct wb_session *session, struct wb_problem *why)
     if (r == 0 && !wb_revision_is_within(revision, scope))
         r = stay_within(session, scope, &revision);
     if (r == WB_ABSENT || r == -ENOENT)
-        return wb_problem_set(why, -ENOENT, "at=%s: there was no %s%s%s at that time", session->options->at,
-                              session->source, session->inside && *session->inside ? "/" : "",
-                              session->inside ? session->inside : "");
+        return wb_error_set(why, -ENOENT, "at=%s: there was no %s%s%s at that time", session->options->at,
+                            session->source, session->inside && *session->inside ? "/" : "",
+                            session->inside ? session->inside : "");
     if (r != 0)
-        return wb_problem_set(why, r < 0 ? r : -EIO, "at=%s: %s cannot be restored: %s", session->options->at,
-                              session->source,
-                              *wb_history_problem() ? wb_history_problem() : g_strerror(r < 0 ? -r : EIO));
+        return wb_error_set(why, r < 0 ? r : -EIO, "at=%s: %s cannot be restored: %s", session->options->at,
+                            session->source, *wb_history_error() ? wb_history_error() : g_strerror(r < 0 ? -r : EIO));
     if (wb_revision_type(revision) != S_IFDIR)
-        return wb_problem_set(why, -ENOTDIR, "at=%s: %s/%s was not a directory then", session->options->at,
-                              session->source, session->inside);
+        return wb_error_set(why, -ENOTDIR, "at=%s: %s/%s was not a directory then", session->options->at,
+                            session->source, session->inside);
     if (time.kind != WB_TIME_INSTANT)
         r = settle(session, wb_revision_when(revision), why);
     if (r < 0)
@@ -375,7 +380,7 @@ int wb_moment_open(struct wb_session *session, struct wb_problem *why)
     /* No name is empty, so this key is nobody else's; and the node stays as long as the session. */
     node = wb_past_intern(session, &session->nodes.root->node, "", 0, wb_revision_when(revision), revision);
     if (!node)
-        return wb_problem_set(why, -ENOMEM, "no memory");
+        return wb_error_set(why, -ENOMEM, "no memory");
     session->root = &node->node;
     session->moment = session->past->pinned = wb_revision_when(revision);
     return 0;

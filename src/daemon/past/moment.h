@@ -19,13 +19,13 @@
  * store. Sets source, src_fd, inside, and *ret_store to the store's path where that is
  * known (g_free). 0, or -errno with a line in `why`.
  */
-int wb_moment_find_source(struct wb_session *session, char **ret_store, struct wb_problem *why);
+int wb_moment_find_source(struct wb_session *session, char **ret_store, struct wb_error *why);
 
 /*
  * Once the past is open, for a mount that only reads: fixes the moment, waits until it is settled, makes the root. No
  * version that shows then goes while the mount is there, and none at all where it is of no moment (tables/pins.h).
  */
-int wb_moment_open(struct wb_session *session, struct wb_problem *why);
+int wb_moment_open(struct wb_session *session, struct wb_error *why);
 
 /* SRC@TIME, with the mark of the mount; g_free. */
 char *wb_moment_name(const struct wb_options *options, const char *source, int64_t when);

@@ -24,7 +24,7 @@
 /* Directories that lost files which had been moved to them. */
 #define LOSERS 16
 
-/* Where the object of a spot was lost. True as long as it stays in the graveyard: moving it changes its ctime. */
+/* Where the object of a revision was lost. True as long as it stays in the graveyard: moving it changes its ctime. */
 struct known {
     struct wb_object object, from;
     char *name;
@@ -157,14 +157,14 @@ static int find_last(struct wb_session *session, struct wb_object dir, int64_t w
 {
     struct wb_history *history = session->history;
     struct wb_revision *then __attribute__((cleanup(wb_revision_unrefp))) = NULL;
-    struct wb_overwrite_of overwrite;
+    struct wb_unbind_info overwrite;
     int r = wb_lookback_dir(history, dir, wb_store_now(session->store), ret);
 
     if (r != -EIO && r != -ENOENT)
         return r;
     r = wb_lookback_dir(history, dir, when, &then);
     if (r == 0)
-        r = wb_revision_loss(history, then, &overwrite);
+        r = wb_revision_unbind(history, then, &overwrite);
     if (r == 0)
         return wb_lookback_dir(history, dir, overwrite.when - 1, ret);
     if (r == WB_ABSENT)
@@ -190,8 +190,8 @@ static int loser_at(struct wb_session *session, struct wb_object dir, int64_t wh
 /* The directory that lost the object, as `known` has it. 0, -EACCES where no record tells, or -errno. */
 static int find_loser(struct wb_session *session, struct wb_revision *revision, struct known *known)
 {
-    struct wb_overwrite_of overwrite;
-    int r = wb_revision_loss(session->history, revision, &overwrite);
+    struct wb_unbind_info overwrite;
+    int r = wb_revision_unbind(session->history, revision, &overwrite);
 
     if (r != 0)
         return r < 0 ? r : -EACCES;
@@ -202,7 +202,7 @@ static int find_loser(struct wb_session *session, struct wb_revision *revision, 
     return r;
 }
 
-/* `fd`: of the buried object. Its name is the spot's; ret->dir is to be unreferenced, if there is one. */
+/* `fd`: of the buried object. Its name is the revision's; ret->dir is to be unreferenced, if there is one. */
 static int loser_of(struct wb_session *session, struct wb_revision *revision, int fd, struct known *ret)
 {
     struct wb_past *past = session->past;
@@ -274,17 +274,17 @@ static int past_may_reach_path(struct wb_session *session, fuse_req_t req, const
 static int may_reach_living(struct wb_session *session, fuse_req_t req, struct wb_revision *dir)
 {
     struct wb_location location;
-    int r = wb_revision_locate(session->history, dir, &location);
+    int r = wb_revision_resolve(session->history, dir, &location);
 
     if (r == 0)
-        r = location.state == WB_ALIVE ? past_may_reach_path(session, req, location.path) : -EACCES;
+        r = location.state == WB_LINKED ? past_may_reach_path(session, req, location.path) : -EACCES;
     g_free(location.path);
     return r == -ENOENT || r == -ENOTDIR ? -EACCES : r;
 }
 
 /*
  * From a removed object to the directory that lost it, which must let the caller search it, then and now. `passed`: the
- * caller came through all that is above the spot.
+ * caller came through all that is above the revision.
  */
 static int step(struct wb_session *session, fuse_req_t req, struct wb_revision **revision, bool *passed, int *fd)
 {
@@ -353,8 +353,8 @@ static char *known_path(struct wb_session *session, struct wb_inode *inode)
 }
 
 /*
- * The same for an object whose name at the spot was removed while it has another one: whether the caller may reach the
- * name by which the daemon knows it. -EACCES where it knows none.
+ * The same for an object whose name at the revision was removed while it has another one: whether the caller may reach
+ * the name by which the daemon knows it. -EACCES where it knows none.
  */
 static int past_may_reach_other(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int fd)
 {
@@ -387,7 +387,7 @@ static int past_may_reach_other(struct wb_session *session, fuse_req_t req, stru
 static bool is_at(struct wb_session *session, struct wb_revision *dir, const char *path)
 {
     struct wb_location location;
-    bool same = wb_revision_locate(session->history, dir, &location) == 0 && location.state == WB_ALIVE &&
+    bool same = wb_revision_resolve(session->history, dir, &location) == 0 && location.state == WB_LINKED &&
                 strcmp(location.path, path) == 0;
 
     g_free(location.path);
@@ -404,14 +404,14 @@ static int may_reach_now(struct wb_session *session, fuse_req_t req, struct wb_r
     g_autofree char *path = NULL;
     g_autofree char *parent = NULL;
     const char *slash;
-    int r = wb_revision_locate(session->history, revision, &location);
+    int r = wb_revision_resolve(session->history, revision, &location);
 
     path = location.path;
-    if (r < 0 || !wb_revision_parent(revision) || location.state == WB_GONE)
+    if (r < 0 || !wb_revision_parent(revision) || location.state == WB_LOST)
         return r;
-    if (location.state == WB_BURIED && past_is_buried(session, revision, fd))
+    if (location.state == WB_UNLINKED && past_is_buried(session, revision, fd))
         return past_may_reach_buried(session, req, revision); /* removed just now */
-    if (location.state == WB_BURIED)
+    if (location.state == WB_UNLINKED)
         return past_may_reach_other(session, req, revision, fd);
     slash = strrchr(path, '/');
     parent = g_strndup(path, slash ? (gsize)(slash - path) : 0);
@@ -503,7 +503,7 @@ int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_rev
                                                                                              : -EACCES;
 }
 
-/* Every directory above the spot could be searched then. */
+/* Every directory above the revision could be searched then. */
 static int past_could_reach(struct wb_session *session, fuse_req_t req, struct wb_revision *revision)
 {
     int r = 0;
@@ -524,7 +524,7 @@ int wb_past_may_enter(struct wb_session *session, fuse_req_t req, struct wb_revi
     if (fuse_req_ctx(req)->uid == 0 || !at || wb_object_equal(wb_revision_object(at), dir) ||
         wb_object_equal(wb_revision_object(revision), dir))
         return r;
-    /* The caller came to `dir` by another way than the one that leads to the spot. */
+    /* The caller came to `dir` by another way than the one that leads to the revision. */
     for (; r == 0 && at; at = wb_revision_parent(at))
         r = wb_past_may_now(session, req, at, X_OK);
     return r == -EACCES ? -ENOENT : r;

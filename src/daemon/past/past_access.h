@@ -20,13 +20,13 @@ int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_revisi
 /* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */
 int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_revision *revision);
 
-/* The object as it was at the spot's own moment. */
+/* The object as it was at the revision's own moment. */
 int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask);
 
 /*
- * For what was found at `revision` by a name in the directory `dir`, which the caller may search: the directories above the
- * spot could be searched then and, where it is neither `dir` nor was in it, can be now. In the latter case -ENOENT
- * instead of -EACCES: that a closed directory had an entry of that name is not for the caller to know.
+ * For what was found at `revision` by a name in the directory `dir`, which the caller may search: the directories above
+ * the revision could be searched then and, where it is neither `dir` nor was in it, can be now. In the latter case
+ * -ENOENT instead of -EACCES: that a closed directory had an entry of that name is not for the caller to know.
  */
 int wb_past_may_enter(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, struct wb_object dir);
 

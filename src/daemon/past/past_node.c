@@ -454,7 +454,7 @@ int wb_past_revision_of(struct wb_session *session, struct wb_node *node, struct
 int wb_past_result(struct wb_session *session, int r)
 {
     struct wb_past *past = session->past;
-    const char *problem = wb_history_problem();
+    const char *problem = wb_history_error();
     uint64_t check;
     bool known = false;
 
@@ -473,13 +473,13 @@ int wb_past_result(struct wb_session *session, int r)
         past->told[past->warned_count++ % G_N_ELEMENTS(past->told)] = check;
     pthread_mutex_unlock(&past->lock);
     if (!known)
-        wb_report("%s", problem);
+        wb_log_msg("%s", problem);
     return r;
 }
 
 int wb_past_result_of_tool(struct wb_session *session, int r)
 {
-    if (*wb_history_problem())
+    if (*wb_history_error())
         return wb_past_result(session, r);
     return r > 0 ? -EIO : r;
 }

@@ -11,7 +11,7 @@
  * forgets it.
  *
  * A directory of snapshots (snapdir.h) is counted and kept like a node of the past, and is the parent
- * of some; it has no spot.
+ * of some; it has no revision.
  *
  * Parents outlive their children, live ones too: an address in a key is never somebody else's.
  * past->lock guards the table and every counter; nothing but nodes.lock is taken under it, and not
@@ -163,7 +163,7 @@ int wb_past_stat(struct wb_session *session, struct wb_past_node *node, struct s
  */
 ssize_t wb_past_xattr_names(struct wb_session *session, struct wb_past_node *node, char *list);
 
-/* The spot of a node: a past one's own, a live one's made of its chain of parents, for a directory of
+/* The revision of a node: a past one's own, a live one's made of its chain of parents, for a directory of
  * snapshots that of the directory they are of. 0 or -errno. */
 int wb_past_revision_of(struct wb_session *session, struct wb_node *node, struct wb_revision **ret);
 

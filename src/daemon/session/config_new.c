@@ -32,7 +32,7 @@ static void ignore(const char *line, void *data)
     /* The schedule reports mistakes when it reads the file. */
 }
 
-void wb_config_tell_new(const struct wb_session *session)
+void wb_config_report_new(const struct wb_session *session)
 {
     g_autofree char *path = wb_config_file_path(session->source, session->options->store), *words = NULL;
     struct wb_config config;
@@ -40,8 +40,7 @@ void wb_config_tell_new(const struct wb_session *session)
 
     if (r == 0 || r == -ENOENT) {
         words = in_words(&config.policy);
-        wb_report("%s: created a new history; versions are kept%s (change this in %s)",
-                  session->source, words, path);
+        wb_log_msg("%s: created a new history; versions are kept%s (change this in %s)", session->source, words, path);
     }
     wb_config_deinit(&config);
 }

@@ -9,7 +9,7 @@
 #define TRIES 200
 #define PAUSE_US 50000
 
-int wb_copy_await(struct wb_session *session, struct wb_problem *why)
+int wb_copy_await(struct wb_session *session, struct wb_error *why)
 {
     struct wb_copy_result result;
     char path[32];
@@ -23,10 +23,10 @@ int wb_copy_await(struct wb_session *session, struct wb_problem *why)
             g_usleep(PAUSE_US);
     }
     if (r == -EBUSY)
-        return wb_problem_set(why, r, "%s is a copy that vreceive is updating; mount it when that is complete",
-                              session->source);
+        return wb_error_set(why, r, "%s is a copy that vreceive is updating; mount it when that is complete",
+                            session->source);
     if (r == 0 && result.until == 0)
-        return wb_problem_set(why, -EBUSY, "%s is a copy that has not received a whole stream yet; repeat vreceive",
-                              session->source);
+        return wb_error_set(why, -EBUSY, "%s is a copy that has not received a whole stream yet; repeat vreceive",
+                            session->source);
     return r;
 }

@@ -26,7 +26,7 @@ static struct wb_session *session_of(fuse_req_t req)
 static struct wb_node *node_of(fuse_req_t req, fuse_ino_t ino)
 {
     wb_session_note_business(session_of(req));
-    wb_history_clear_problem();
+    wb_history_clear_error();
     if (ino == FUSE_ROOT_ID)
         return session_of(req)->root;
     return wb_node_of_ino(session_of(req), ino);

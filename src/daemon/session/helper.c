@@ -250,7 +250,8 @@ static int64_t ask(struct wb_helper *helper, const struct packet *packet, int fd
     if (n < (ssize_t)sizeof(result)) {
         result = -EIO;
         if (!helper->ended)
-            wb_report("the mount helper has ended; trusted.* attributes fail with EIO, and only umount(8) can unmount");
+            wb_log_msg(
+                "the mount helper has ended; trusted.* attributes fail with EIO, and only umount(8) can unmount");
         helper->ended = true;
     }
     pthread_mutex_unlock(&helper->lock);
@@ -276,7 +277,7 @@ static ssize_t ask_xattr(const struct wb_xattr_request *request, void *data)
     return ask(data, &packet, request->fd, request->value, request->ret);
 }
 
-int wb_helper_start(struct wb_session *session, struct wb_problem *why)
+int wb_helper_start(struct wb_session *session, struct wb_error *why)
 {
     struct wb_helper *helper = g_new0(struct wb_helper, 1);
     int fds[2] = {-1, -1}, r;
@@ -294,7 +295,7 @@ int wb_helper_start(struct wb_session *session, struct wb_problem *why)
     wb_close_fd(&fds[1]);
     if (r < 0) {
         wb_helper_free(helper);
-        return wb_problem_set(why, r, "%s: cannot start the mount helper (%s)", session->mountpoint, g_strerror(-r));
+        return wb_error_set(why, r, "%s: cannot start the mount helper (%s)", session->mountpoint, g_strerror(-r));
     }
     wb_xattr_use_agent(ask_xattr, helper);
     session->helper = helper;

@@ -22,7 +22,7 @@ enum wb_helper_request {
  * For a session of root's that is mounted, before there are other threads and before capabilities are given up. The
  * extended attributes of this process go through it from now on. 0, or -errno with a line in `why`.
  */
-int wb_helper_start(struct wb_session *session, struct wb_problem *why);
+int wb_helper_start(struct wb_session *session, struct wb_error *why);
 
 /* Waits for the answer: 0 or -errno; -EIO: there is no helper any more. */
 int wb_helper_ask(struct wb_helper *helper, enum wb_helper_request request);

@@ -39,20 +39,21 @@
 
 /* ---- mounting -------------------------------------------------------------------------------- */
 
-static int check_device(bool is_root, struct wb_problem *why)
+static int check_device(bool is_root, struct wb_error *why)
 {
     if (access("/dev/fuse", F_OK) < 0)
-        return wb_problem_set(why, -ENODEV, "/dev/fuse is missing: the kernel has no FUSE here; try "
-                              "`modprobe fuse` as root, or run the container with --device /dev/fuse");
+        return wb_error_set(why, -ENODEV,
+                            "/dev/fuse is missing: the kernel has no FUSE here; try "
+                            "`modprobe fuse` as root, or run the container with --device /dev/fuse");
     if (access("/dev/fuse", R_OK | W_OK) == 0)
         return 0;
-    return wb_problem_set(why, -EACCES, "/dev/fuse: %s; %s", g_strerror(errno),
-                          is_root ? "this container may not use FUSE"
-                                  : "root has to give users access: chmod 666 /dev/fuse");
+    return wb_error_set(why, -EACCES, "/dev/fuse: %s; %s", g_strerror(errno),
+                        is_root ? "this container may not use FUSE"
+                                : "root has to give users access: chmod 666 /dev/fuse");
 }
 
 /* Reasons known beforehand, told better than mount(2) and fusermount3 would. */
-int wb_mount_check(const struct wb_options *options, struct wb_problem *why)
+int wb_mount_check(const struct wb_options *options, struct wb_error *why)
 {
     g_autofree char *conf = NULL;
     g_autofree char *fusermount = NULL;
@@ -63,18 +64,21 @@ int wb_mount_check(const struct wb_options *options, struct wb_problem *why)
     if (r < 0 || is_root)
         return r;
     if (options->landlock)
-        return wb_problem_set(why, -EPERM, "landlock is for mounts of root only (other daemons unmount with "
-                              "fusermount3, which is set-user-ID and must not be confined)");
+        return wb_error_set(why, -EPERM,
+                            "landlock is for mounts of root only (other daemons unmount with "
+                            "fusermount3, which is set-user-ID and must not be confined)");
     fusermount = g_find_program_in_path("fusermount3");
     if (!fusermount)
-        return wb_problem_set(why, -ENOENT, "fusermount3 is missing, which mounts for ordinary "
-                              "users; install the package fuse3");
+        return wb_error_set(why, -ENOENT,
+                            "fusermount3 is missing, which mounts for ordinary "
+                            "users; install the package fuse3");
     if (!options->allow_other)
         return 0;
     if (!g_file_get_contents("/etc/fuse.conf", &conf, NULL, NULL) ||
         !g_regex_match_simple("^\\s*user_allow_other\\s*$", conf, G_REGEX_MULTILINE, 0))
-        return wb_problem_set(why, -EPERM, "allow_other is not permitted for ordinary users; root can "
-                              "add the line `user_allow_other` to /etc/fuse.conf");
+        return wb_error_set(why, -EPERM,
+                            "allow_other is not permitted for ordinary users; root can "
+                            "add the line `user_allow_other` to /etc/fuse.conf");
     return 0;
 }
 
@@ -152,7 +156,7 @@ static void release_stderr(int fd, int saved, char text[256])
     text[strcspn(text, "\n")] = '\0';
 }
 
-static int mount_at(struct wb_session *session, const char *point, struct wb_problem *why)
+static int mount_at(struct wb_session *session, const char *point, struct wb_error *why)
 {
     static const char *const prefixes[] = {"fusermount3: ", "fuse: "};
     const char *reason;
@@ -170,23 +174,22 @@ static int mount_at(struct wb_session *session, const char *point, struct wb_pro
     for (unsigned i = 0; i < G_N_ELEMENTS(prefixes); i++)
         if (g_str_has_prefix(reason, prefixes[i]))
             reason += strlen(prefixes[i]);
-    return wb_problem_set(why, -EIO, "cannot mount on %s: %s", session->mountpoint, reason);
+    return wb_error_set(why, -EIO, "cannot mount on %s: %s", session->mountpoint, reason);
 }
 
 /* Mounts in a directory that no other user can enter, and moves the mount to the place of the dead one. */
-static int mount_replacing(struct wb_session *session, struct wb_problem *why)
+static int mount_replacing(struct wb_session *session, struct wb_error *why)
 {
     g_autofree char *home = g_strdup_printf("%s/wayback-new-XXXXXX", access("/run", W_OK) == 0 ? "/run" : "/tmp");
     g_autofree char *point = NULL;
     int r;
 
     if (!mkdtemp(home))
-        return wb_problem_set(why, -errno, "%s: cannot create a directory for the new mount: %s", home,
-                              g_strerror(errno));
+        return wb_error_set(why, -errno, "%s: cannot create a directory for the new mount: %s", home,
+                            g_strerror(errno));
     point = g_build_filename(home, "mnt", NULL);
     if (mkdir(point, 0700) < 0)
-        r = wb_problem_set(why, -errno, "%s: cannot create a directory for the new mount: %s", point,
-                           g_strerror(errno));
+        r = wb_error_set(why, -errno, "%s: cannot create a directory for the new mount: %s", point, g_strerror(errno));
     else
         r = mount_at(session, point, why);
     if (r == 0) {
@@ -199,7 +202,7 @@ static int mount_replacing(struct wb_session *session, struct wb_problem *why)
     return r;
 }
 
-static int mount_session(struct wb_session *session, struct wb_problem *why)
+static int mount_session(struct wb_session *session, struct wb_error *why)
 {
     if (session->replaces)
         return mount_replacing(session, why);
@@ -249,7 +252,7 @@ static void claim_store(struct wb_session *session)
     wb_store_claim(session->store);
 }
 
-int wb_mount(struct wb_session *session, struct wb_problem *why)
+int wb_mount(struct wb_session *session, struct wb_error *why)
 {
     g_autofree char *options = NULL;
     char *argv[] = {(char *)"wayback", (char *)"-o", NULL, NULL};
@@ -258,14 +261,14 @@ int wb_mount(struct wb_session *session, struct wb_problem *why)
     int r = find_limits(session, &limits);
 
     if (r < 0)
-        return wb_problem_set(why, r, "%s: cannot read the mount flags of the tree and its store (%s)",
-                              session->source, g_strerror(-r));
+        return wb_error_set(why, r, "%s: cannot read the mount flags of the tree and its store (%s)", session->source,
+                            g_strerror(-r));
     options = mount_options(session, &limits);
     argv[2] = options;
     session->fuse = fuse_session_new(&args, &wb_fuse_ops, sizeof(wb_fuse_ops), session);
     fuse_opt_free_args(&args);
     if (!session->fuse)
-        return wb_problem_set(why, -EINVAL, "libfuse refuses the options \"%s\"", options);
+        return wb_error_set(why, -EINVAL, "libfuse refuses the options \"%s\"", options);
     hold_signals(session);
     r = mount_session(session, why);
     if (r < 0)

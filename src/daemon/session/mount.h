@@ -6,10 +6,10 @@
 #include "daemon/core/session.h"
 
 /* What would keep the mount from being made; asked before anything is touched. 0 or -errno. */
-int wb_mount_check(const struct wb_options *options, struct wb_problem *why);
+int wb_mount_check(const struct wb_options *options, struct wb_error *why);
 
 /* Mounts; nothing is answered before wb_serve. 0, or -errno with a line in `why`. */
-int wb_mount(struct wb_session *session, struct wb_problem *why);
+int wb_mount(struct wb_session *session, struct wb_error *why);
 
 /* Serves until the file system is unmounted or a signal asks to go: then it unmounts. 0 or -errno. */
 int wb_serve(struct wb_session *session);

@@ -73,7 +73,7 @@ static int enter_landlock(const struct wb_session *session)
  * Not given up with the rest: being dumpable. Only root could look into a process of root, and where a container's root
  * may not trace, whoever mounts a moment of a covered tree would no longer find the way below (control.h, pid).
  */
-int wb_privileges_drop(const struct wb_session *session, struct wb_problem *why)
+int wb_privileges_drop(const struct wb_session *session, struct wb_error *why)
 {
     const struct wb_options *options = session->options;
     uint64_t kept = FILES | CREATION | ATTRIBUTES;
@@ -85,14 +85,16 @@ int wb_privileges_drop(const struct wb_session *session, struct wb_problem *why)
         kept |= WB_CAP(CAP_SYS_PTRACE);
     r = wb_capabilities_keep(kept);
     if (r < 0)
-        wb_report("cannot drop unused capabilities: %s", strerror(-r));
+        wb_log_msg("cannot drop unused capabilities: %s", strerror(-r));
     r = options->landlock ? enter_landlock(session) : 0;
     if (r < 0)
-        return wb_problem_set(why, r, "%s: the mount option landlock is not available (%s); it needs Linux 5.19 or "
-                              "later, "
-                              "with Landlock enabled", session->mountpoint, strerror(-r));
+        return wb_error_set(why, r,
+                            "%s: the mount option landlock is not available (%s); it needs Linux 5.19 or "
+                            "later, "
+                            "with Landlock enabled",
+                            session->mountpoint, strerror(-r));
     r = options->noseccomp ? 0 : wb_seccomp_enter(strstr(options->fuse->str, "io_uring") != NULL);
     if (r < 0)
-        wb_report("system calls are not filtered: %s", strerror(-r));
+        wb_log_msg("system calls are not filtered: %s", strerror(-r));
     return 0;
 }

@@ -9,7 +9,7 @@
  * set-user-ID: that works for nobody who has filtered their system calls. 0; or -errno with a line in `why`, where
  * Landlock was asked for and there is none.
  */
-int wb_privileges_drop(const struct wb_session *session, struct wb_problem *why);
+int wb_privileges_drop(const struct wb_session *session, struct wb_error *why);
 
 /* The same of the mount helper (helper.h). 0 or -errno: capabilities stay. */
 int wb_privileges_drop_of_helper(void);

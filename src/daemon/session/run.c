@@ -25,7 +25,7 @@
 
 static int supervise(const struct wb_options *options, int ready_fd);
 
-int wb_run_complain(const struct wb_problem *why, int status)
+int wb_run_complain(const struct wb_error *why, int status)
 {
     fprintf(stderr, "wayback: %s\n", why->text);
     return status;
@@ -117,12 +117,12 @@ static void run_leave_terminal(void)
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
     if (chdir("/") < 0 || null < 0)
-        wb_report("cannot leave the terminal: %s", strerror(errno));
+        wb_log_msg("cannot leave the terminal: %s", strerror(errno));
     for (int i = 0; null >= 0 && i <= STDERR_FILENO; i++)
         dup2(null, i);
     if (null > STDERR_FILENO)
         close(null);
-    wb_report_init(true);
+    wb_log_msg_init(true);
 }
 
 static void tell_ready(const struct wb_session *session, int fd)
@@ -132,25 +132,25 @@ static void tell_ready(const struct wb_session *session, int fd)
     if (!session->options->foreground)
         run_leave_terminal();
     if (write(fd, session->mountpoint, length) != (ssize_t)length)
-        wb_report("the process that waited for the mount has ended");
+        wb_log_msg("the process that waited for the mount has ended");
     close(fd);
 }
 
 /* ---- from beginning to end ------------------------------------------------------------------- */
 
 /* Nobody reads standard error once the terminal has been left. */
-static int fail(const struct wb_options *options, const struct wb_problem *why, int ready_fd)
+static int fail(const struct wb_options *options, const struct wb_error *why, int ready_fd)
 {
     if (ready_fd >= 0 || options->foreground)
         return wb_run_complain(why, WB_RUN_FAILED);
-    wb_report("%s", why->text);
+    wb_log_msg("%s", why->text);
     return WB_RUN_FAILED;
 }
 
 int wb_run(const struct wb_options *options, int ready_fd)
 {
     __attribute__((cleanup(wb_session_freep))) struct wb_session *session = NULL;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r;
 
     r = wb_mount_check(options, &why);
@@ -162,7 +162,7 @@ int wb_run(const struct wb_options *options, int ready_fd)
     if (r < 0)
         return fail(options, &why, ready_fd);
     if (session->recording && session->store->is_new && !options->plain)
-        wb_config_tell_new(session);
+        wb_config_report_new(session);
     /* Before there are other threads, and before anybody is served. */
     r = session->is_root ? wb_helper_start(session, &why) : 0;
     if (r == 0)
@@ -175,7 +175,7 @@ int wb_run(const struct wb_options *options, int ready_fd)
         tell_ready(session, ready_fd);
     r = wb_serve(session);
     if (r < 0)
-        wb_report("%s: the daemon ends: %s", session->mountpoint, strerror(-r));
+        wb_log_msg("%s: the daemon ends: %s", session->mountpoint, strerror(-r));
     wb_unmount(session);
     return r < 0 ? WB_RUN_FAILED : WB_RUN_DONE;
 }
@@ -260,7 +260,7 @@ static int keep_mounted(const struct wb_options *options, int ready_fd, const si
         ready_fd = -1;
         now.new_history = false; /* it has begun */
         if (pid < 0) {
-            wb_report("%s: cannot start a process for the daemon: %s", options->mountpoint, strerror(-pid));
+            wb_log_msg("%s: cannot start a process for the daemon: %s", options->mountpoint, strerror(-pid));
             return WB_RUN_FAILED;
         }
         status = wait_for(pid);
@@ -268,13 +268,13 @@ static int keep_mounted(const struct wb_options *options, int ready_fd, const si
             return WIFEXITED(status) ? WEXITSTATUS(status) : WB_RUN_FAILED;
         deaths = seconds_now() - begun < WB_YOUNG_SECONDS ? deaths + 1 : 1;
         if (deaths == WB_YOUNG_DEATHS) {
-            wb_report("%s: the daemon died %u times in a row, the last time of signal %d; not mounted again; unmount "
-                      "it, and mount it manually", options->mountpoint, deaths,
-                      WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+            wb_log_msg("%s: the daemon died %u times in a row, the last time of signal %d; not mounted again; unmount "
+                       "it, and mount it manually",
+                       options->mountpoint, deaths, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
             return WB_RUN_FAILED;
         }
-        wb_report("%s: the daemon died of signal %d; mounting again", options->mountpoint,
-                  WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+        wb_log_msg("%s: the daemon died of signal %d; mounting again", options->mountpoint,
+                   WIFSIGNALED(status) ? WTERMSIG(status) : 0);
         if (!pause_before(deaths))
             return WB_RUN_FAILED;
     }

@@ -9,7 +9,7 @@
 enum { WB_RUN_DONE = 0, WB_RUN_FAILED = 1, WB_RUN_USAGE = 2 };
 
 /* One line on standard error. Returns `status`. */
-int wb_run_complain(const struct wb_problem *why, int status);
+int wb_run_complain(const struct wb_error *why, int status);
 
 /*
  * Opens, mounts and serves until it is unmounted; what fails is told on standard error. Once it is

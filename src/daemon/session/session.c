@@ -68,7 +68,7 @@ static char *find_dead(struct wb_session *session, const struct wb_options *opti
 }
 
 /* SRC by the descriptor of the supervisor, below a dead mount over SRC itself, or by its path. */
-static int resolve_source(struct wb_session *session, const struct wb_options *options, struct wb_problem *why)
+static int resolve_source(struct wb_session *session, const struct wb_options *options, struct wb_error *why)
 {
     g_autofree char *source = g_canonicalize_filename(options->source, NULL);
     g_autofree char *point = g_canonicalize_filename(options->mountpoint, NULL);
@@ -78,23 +78,25 @@ static int resolve_source(struct wb_session *session, const struct wb_options *o
     if (options->kept_source > 0) {
         session->src_fd = openat(options->kept_source, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (session->src_fd < 0)
-            return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory you may read", options->source,
-                                  g_strerror(errno));
+            return wb_error_set(why, -errno, "%s: %s; SRC must be a directory you may read", options->source,
+                                g_strerror(errno));
     } else if (session->replaces && in_place) {
         r = session->src_fd = wb_covered_open(session->mountpoint);
         if (r < 0)
-            return wb_problem_set(why, r, "%s: cannot open the directory below the dead mount (%s); unmount it, and "
-                                  "mount again", session->mountpoint, g_strerror(-r));
+            return wb_error_set(why, r,
+                                "%s: cannot open the directory below the dead mount (%s); unmount it, and "
+                                "mount again",
+                                session->mountpoint, g_strerror(-r));
     }
     session->source = in_place && session->mountpoint ? strdup(session->mountpoint) : realpath(options->source, NULL);
     if (!session->source)
-        return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory that exists",
-                              options->source, g_strerror(errno));
+        return wb_error_set(why, -errno, "%s: %s; SRC must be a directory that exists", options->source,
+                            g_strerror(errno));
     return 0;
 }
 
-static int resolve_paths(struct wb_session *session, const struct wb_options *options,
-                         char **ret_store, struct wb_problem *why)
+static int resolve_paths(struct wb_session *session, const struct wb_options *options, char **ret_store,
+                         struct wb_error *why)
 {
     int r;
 
@@ -105,24 +107,26 @@ static int resolve_paths(struct wb_session *session, const struct wb_options *op
     if (!session->mountpoint)
         session->mountpoint = realpath(options->mountpoint, NULL);
     if (!session->mountpoint)
-        return wb_problem_set(why, -errno, "%s: %s; MNT must be a directory that exists%s",
-                              options->mountpoint, g_strerror(errno),
-                              errno == ENOTCONN ? " (a mount whose daemon has died is there: "
-                                                  "unmount it first)"
-                                                : "");
+        return wb_error_set(why, -errno, "%s: %s; MNT must be a directory that exists%s", options->mountpoint,
+                            g_strerror(errno),
+                            errno == ENOTCONN ? " (a mount whose daemon has died is there: "
+                                                "unmount it first)"
+                                              : "");
     if (options->at) {
         r = wb_moment_find_source(session, ret_store, why);
         if (r < 0)
             return r;
     }
     if (is_below(session->mountpoint, session->source))
-        return wb_problem_set(why, -EINVAL, "%s is inside of %s, so the tree would contain itself; choose "
-                              "a mount point outside, or SRC itself",
-                              session->mountpoint, session->source);
+        return wb_error_set(why, -EINVAL,
+                            "%s is inside of %s, so the tree would contain itself; choose "
+                            "a mount point outside, or SRC itself",
+                            session->mountpoint, session->source);
     if (is_below(session->source, session->mountpoint))
-        return wb_problem_set(why, -EINVAL, "%s is inside of %s, which the mount would cover; choose "
-                              "another mount point, or SRC itself",
-                              session->source, session->mountpoint);
+        return wb_error_set(why, -EINVAL,
+                            "%s is inside of %s, which the mount would cover; choose "
+                            "another mount point, or SRC itself",
+                            session->source, session->mountpoint);
     return 0;
 }
 
@@ -136,26 +140,24 @@ static bool is_ours_already(int fd)
     return ioctl(fd, WB_CONTROL_IOCTL, control) == 0;
 }
 
-static int open_source(struct wb_session *session, struct wb_problem *why)
+static int open_source(struct wb_session *session, struct wb_error *why)
 {
     struct stat st, mnt;
 
     if (session->src_fd < 0)
         session->src_fd = open(session->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (session->src_fd < 0)
-        return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory you may read",
-                              session->source, g_strerror(errno));
+        return wb_error_set(why, -errno, "%s: %s; SRC must be a directory you may read", session->source,
+                            g_strerror(errno));
     if (fstat(session->src_fd, &st) < 0)
-        return wb_problem_set(why, -errno, "%s: %s", session->source, g_strerror(errno));
+        return wb_error_set(why, -errno, "%s: %s", session->source, g_strerror(errno));
     session->src_dev = st.st_dev;
     if (wb_detach_is_dead(session->mountpoint))
         return 0;
     if (stat(session->mountpoint, &mnt) < 0 || !S_ISDIR(mnt.st_mode))
-        return wb_problem_set(why, -ENOTDIR, "%s: not a directory; MNT must be one",
-                              session->mountpoint);
+        return wb_error_set(why, -ENOTDIR, "%s: not a directory; MNT must be one", session->mountpoint);
     if (is_ours_already(session->src_fd) && strcmp(session->source, session->mountpoint) == 0)
-        return wb_problem_set(why, -EBUSY, "%s: already mounted by wayback; unmount it first",
-                              session->source);
+        return wb_error_set(why, -EBUSY, "%s: already mounted by wayback; unmount it first", session->source);
     return 0;
 }
 
@@ -163,16 +165,16 @@ static int open_source(struct wb_session *session, struct wb_problem *why)
 static void warn_of_a_store_away(const struct wb_session *session)
 {
     struct wb_store *store = NULL;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
 
     if (!session->options->read_only && wb_store_open(&store, session->src_fd, NULL, 0, &why) == -ENODEV)
-        wb_report("%s: nothing is recorded (history=none), and the store cannot be opened: %s", session->source,
-                  why.text);
+        wb_log_msg("%s: nothing is recorded (history=none), and the store cannot be opened: %s", session->source,
+                   why.text);
     wb_store_free(store);
 }
 
 /* `known`: the path of the store, where a mount of the tree tells it. */
-static int open_store(struct wb_session *session, const char *known, struct wb_problem *why)
+static int open_store(struct wb_session *session, const char *known, struct wb_error *why)
 {
     const struct wb_options *options = session->options;
     g_autofree char *path = options->store ? NULL : g_strdup(known);
@@ -192,8 +194,10 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
         if (strcmp(path, inside) == 0)
             g_clear_pointer(&path, g_free);
         else if (is_below(path, session->source) || strcmp(path, session->source) == 0)
-            return wb_problem_set(why, -EINVAL, "store=%s is inside of %s, where users would see it; "
-                                  "choose a directory outside", path, session->source);
+            return wb_error_set(why, -EINVAL,
+                                "store=%s is inside of %s, where users would see it; "
+                                "choose a directory outside",
+                                path, session->source);
     }
     for (int i = 0; i < WB_BUSY_TRIES; i++) {
         r = wb_store_open(&session->store, session->src_fd, path, flags, why);
@@ -212,38 +216,39 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
     if (r < 0)
         return r;
     if (session->store->unmarked < 0)
-        wb_report("%s: cannot record the place of the store in " WB_STORE_NAME " (%s); a mount without store=DIR would "
-                  "create another history", session->source, g_strerror(-session->store->unmarked));
+        wb_log_msg("%s: cannot record the place of the store in " WB_STORE_NAME
+                   " (%s); a mount without store=DIR would "
+                   "create another history",
+                   session->source, g_strerror(-session->store->unmarked));
     session->store_apart = path != NULL;
     session->recording = !options->read_only;
     session->by_close = session->recording && options->by_close;
     if (session->store->is_new && wb_config_file_make(session->store->dir_fd) < 0)
-        wb_report("%s: cannot create " WB_CONFIG_NAME " in the new store", session->source);
+        wb_log_msg("%s: cannot create " WB_CONFIG_NAME " in the new store", session->source);
     if (session->recording && options->lets_through) {
         r = wb_gaps_open(session->store, true);
         if (r < 0)
-            return wb_problem_set(why, r, "%s: onfull=continue needs space for a file of gaps in the store: %s",
-                                  session->source, g_strerror(-r));
+            return wb_error_set(why, r, "%s: onfull=continue needs space for a file of gaps in the store: %s",
+                                session->source, g_strerror(-r));
         session->store->lets_through = true;
     }
     /* Before the first change: the slots of those a dead daemon left are taken until then. */
     if (session->recording) {
         r = wb_recover(session->store, NULL);
         if (r < 0)
-            return wb_problem_set(why, r, "%s: changes that were in progress when its last daemon "
-                                  "died cannot be examined: %s",
-                                  session->source, g_strerror(-r));
+            return wb_error_set(why, r,
+                                "%s: changes that were in progress when its last daemon "
+                                "died cannot be examined: %s",
+                                session->source, g_strerror(-r));
         wb_inflight_map(session->store);
     }
     r = wb_history_open(&session->history, session->store);
     if (r == 0)
         wb_history_set_at_sign(session->history, session->options->at_sign);
-    return r < 0 ? wb_problem_set(why, r, "%s: its history cannot be opened: %s", session->source,
-                                  g_strerror(-r))
-                 : 0;
+    return r < 0 ? wb_error_set(why, r, "%s: its history cannot be opened: %s", session->source, g_strerror(-r)) : 0;
 }
 
-static int make_root(struct wb_session *session, struct wb_problem *why)
+static int make_root(struct wb_session *session, struct wb_error *why)
 {
     struct wb_object object;
     int fd, r;
@@ -261,7 +266,7 @@ static int make_root(struct wb_session *session, struct wb_problem *why)
         wb_spans_end_opening(session->store);
     }
     if (r < 0)
-        return wb_problem_set(why, r, "%s: %s", session->source, g_strerror(-r));
+        return wb_error_set(why, r, "%s: %s", session->source, g_strerror(-r));
     wb_session_count_hidden(session);
     return 0;
 }
@@ -291,19 +296,18 @@ static void init_locks(struct wb_session *session)
     wb_shares_init(&session->shares);
 }
 
-static int make_numbers(struct wb_session *session, struct wb_problem *why)
+static int make_numbers(struct wb_session *session, struct wb_error *why)
 {
     uint32_t key[4];
 
     if (getrandom(key, sizeof(key), 0) != sizeof(key))
-        return wb_problem_set(why, -EIO, "cannot mount %s: no random numbers (getrandom: %s)", session->options->source,
-                              g_strerror(errno));
+        return wb_error_set(why, -EIO, "cannot mount %s: no random numbers (getrandom: %s)", session->options->source,
+                            g_strerror(errno));
     wb_permutation_init(&session->numbers, key);
     return 0;
 }
 
-int wb_session_open(struct wb_session **ret, const struct wb_options *options,
-                    struct wb_problem *why)
+int wb_session_open(struct wb_session **ret, const struct wb_options *options, struct wb_error *why)
 {
     struct wb_session *session = g_new0(struct wb_session, 1);
     g_autofree char *store = NULL;
@@ -328,7 +332,7 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options,
     if (r == 0 && session->history) {
         r = wb_past_init(session);
         if (r < 0)
-            wb_problem_set(why, r, "%s: %s", session->source, g_strerror(-r));
+            wb_error_set(why, r, "%s: %s", session->source, g_strerror(-r));
     }
     if (r == 0 && (options->at || (session->history && !session->recording)))
         r = wb_moment_open(session, why);
@@ -366,7 +370,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
             wb_body_sums_make(session->store, &summing);
         }
         if (session->recording && wb_store_sync_all(session->store) < 0)
-            wb_report("the history could not be synced; its last records may be missing after a power cut");
+            wb_log_msg("the history could not be synced; its last records may be missing after a power cut");
         wb_store_free(session->store);
     }
     if (session->src_fd >= 0)

@@ -148,19 +148,21 @@ static int attach(int tree_fd, int dead_fd, unsigned flags)
     return (int)syscall(SYS_move_mount, tree_fd, "", dead_fd, "", FROM_FD | TO_FD | flags);
 }
 
-int wb_covered_replace(struct wb_covered *ret, const char *from, const char *path, struct wb_problem *why)
+int wb_covered_replace(struct wb_covered *ret, const char *from, const char *path, struct wb_error *why)
 {
     _cleanup_close_ int tree_fd = (int)syscall(SYS_open_tree, AT_FDCWD, from, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     _cleanup_close_ int dead_fd = open_top(path);
     _cleanup_close_ int top_fd = -1;
 
     if (tree_fd < 0 || dead_fd < 0)
-        return wb_problem_set(why, -errno, "%s: cannot replace the dead mount (%s); unmount it, and mount again", path,
-                              g_strerror(errno));
+        return wb_error_set(why, -errno, "%s: cannot replace the dead mount (%s); unmount it, and mount again", path,
+                            g_strerror(errno));
     /* Somebody else has detached it or mounted there: only a dead mount is replaced. */
     if (!is_dead(dead_fd))
-        return wb_problem_set(why, -EBUSY, "%s: cannot replace the dead mount (another process has unmounted it); "
-                              "mount again", path);
+        return wb_error_set(why, -EBUSY,
+                            "%s: cannot replace the dead mount (another process has unmounted it); "
+                            "mount again",
+                            path);
     *ret = (struct wb_covered){.mount_id = mount_id(tree_fd)};
     if (attach(tree_fd, dead_fd, BENEATH) == 0) {
         top_fd = open_top(path);
@@ -171,8 +173,8 @@ int wb_covered_replace(struct wb_covered *ret, const char *from, const char *pat
     ret->on_top = true;
     if (attach(tree_fd, dead_fd, 0) == 0)
         return 0;
-    return wb_problem_set(why, -errno, "%s: cannot mount over the dead mount (%s); unmount it, and mount again", path,
-                          g_strerror(errno));
+    return wb_error_set(why, -errno, "%s: cannot mount over the dead mount (%s); unmount it, and mount again", path,
+                        g_strerror(errno));
 }
 
 void wb_covered_detach(const struct wb_covered *covered, const char *path)

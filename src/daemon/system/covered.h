@@ -22,7 +22,7 @@ struct wb_covered {
 };
 
 /* 0, or -errno with a line in `why`, and nothing was changed. `from` stays mounted. */
-int wb_covered_replace(struct wb_covered *ret, const char *from, const char *path, struct wb_problem *why);
+int wb_covered_replace(struct wb_covered *ret, const char *from, const char *path, struct wb_error *why);
 
 /* Detaches the new mount from `path`, unless that was done already, and the dead mounts that it covered. */
 void wb_covered_detach(const struct wb_covered *covered, const char *path);

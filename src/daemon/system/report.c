@@ -43,7 +43,7 @@ static void from_fuse(enum fuse_log_level level, const char *format, va_list arg
         put_line(text);
 }
 
-void wb_report_init(bool syslog)
+void wb_log_msg_init(bool syslog)
 {
     sink.syslog = syslog;
     if (syslog)
@@ -63,7 +63,7 @@ const char *wb_report_last_of_fuse(void)
     return sink.last;
 }
 
-void wb_report(const char *format, ...)
+void wb_log_msg(const char *format, ...)
 {
     char text[512];
     va_list args;

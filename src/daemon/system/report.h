@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-void wb_report_init(bool syslog);
-void wb_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void wb_log_msg_init(bool syslog);
+void wb_log_msg(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* libfuse's last message, without its newline: why a mount failed. "" if there was none. */
 const char *wb_report_last_of_fuse(void);

@@ -75,8 +75,9 @@ void wb_seccomp_report(void)
         if (!(atomic_load(&calls.refused[number / 64]) & bit) || calls.reported[number / 64] & bit)
             continue;
         calls.reported[number / 64] |= bit;
-        wb_report("the daemon made system call %d, which its filter refuses; please report this (the mount option "
-                  "noseccomp disables the filter)", number);
+        wb_log_msg("the daemon made system call %d, which its filter refuses; please report this (the mount option "
+                   "noseccomp disables the filter)",
+                   number);
     }
 }
 

@@ -134,7 +134,7 @@ int wb_thinned_at(struct wb_store *store, int64_t when, struct wb_thinned *ret)
     int r = 0;
 
     *ret = (struct wb_thinned){0};
-    for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
+    for (unsigned i = 0; r == 0 && i < WB_SHARDS; i++)
         r = wb_shard_each(store->dir_fd, i, look_into, &looking);
     return r;
 }

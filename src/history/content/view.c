@@ -86,7 +86,7 @@ int wb_file_view_open(struct wb_history *history, struct wb_revision *file, stru
     /* Records may have all bytes, or a later read by another thread may need the file: keep the reason why it is
      * absent. */
     if (fd == -EIO)
-        view->why_absent = strdup(wb_history_problem());
+        view->why_absent = strdup(wb_history_error());
     r = wb_body_init(&view->present, history->store, file->object, fd);
     if (r == -EBADMSG)
         r = wb_file_view_fail_bundle(view);

@@ -124,7 +124,7 @@ static int note(struct wb_departures *departures, const struct wb_object *object
         if (departures->list->len == most)
             return -E2BIG;
         one.name = keep_name(departures, slot->name, slot->name_length);
-        if (slot->fate == WB_FATE_MOVED) {
+        if (slot->unbind == WB_UNBIND_RENAMED) {
             one.to_dir = slot->to_dir;
             one.to_name = keep_name(departures, slot->to_name, slot->to_length);
         }

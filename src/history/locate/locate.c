@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Where the object of a spot is now. Whatever way it was found, its identity is compared with the
+ * Where the object of a revision is now. Whatever way it was found, its identity is compared with the
  * one looked for, so the ways are tried in the order of what they cost:
  *
  *   1. the names it had at T, which are mostly those it has still;
@@ -117,7 +117,7 @@ static char *join(const char *above, const char *name)
     return *above ? g_strconcat(above, "/", name, NULL) : g_strdup(name);
 }
 
-/* From the directory *fd at *path down the names to spots[0]. 1 found, 0 not, or -errno. */
+/* From the directory *fd at *path down the names to revisions[0]. 1 found, 0 not, or -errno. */
 static int descend(struct wb_history *history, GPtrArray *revisions, int *fd, char **path)
 {
     for (guint i = revisions->len; i-- > 0;) {
@@ -137,7 +137,7 @@ static int descend(struct wb_history *history, GPtrArray *revisions, int *fd, ch
 }
 
 /*
- * The nearest directory at or above the spot that has a catalog is found by that; what is below
+ * The nearest directory at or above the revision that has a catalog is found by that; what is below
  * it never moved. 1 found, 0 not, or -errno.
  */
 static int try_places(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path)
@@ -149,7 +149,7 @@ static int try_places(struct wb_history *history, struct wb_revision *revision, 
 
     for (struct wb_revision *at = revision; at; at = at->parent) {
         if (is_dir(at))
-            r = wb_store_locate_path(history->store, at->object, &fd, &path);
+            r = wb_catalog_path_of(history->store, at->object, &fd, &path);
         if (r != -ENOENT)
             break;
         g_ptr_array_add(revisions, at);
@@ -167,25 +167,25 @@ static int try_places(struct wb_history *history, struct wb_revision *revision, 
 
 /* ---- from name to name ----------------------------------------------------------------------- */
 
-static int try_stop(struct wb_history *history, struct wb_revision *revision, const struct wb_stop *stop, int *ret_fd,
-                    char **ret_path)
+static int try_stop(struct wb_history *history, struct wb_revision *revision, const struct wb_rename_hop *hop,
+                    int *ret_fd, char **ret_path)
 {
     _cleanup_close_ int dir_fd = -1;
     g_autofree char *path = NULL;
     int r;
 
-    if (wb_object_is_none(stop->dir))
+    if (wb_object_is_none(hop->dir))
         return 0;
-    r = wb_store_locate_path(history->store, stop->dir, &dir_fd, &path);
-    if (r == -ENOENT && wb_object_equal(stop->dir, revision->parent->object)) {
+    r = wb_catalog_path_of(history->store, hop->dir, &dir_fd, &path);
+    if (r == -ENOENT && wb_object_equal(hop->dir, revision->parent->object)) {
         r = try_places(history, revision->parent, &dir_fd, &path);
         r = r > 0 ? 0 : r < 0 ? r : WB_ABSENT;
     }
     if (r != 0)
         return r == WB_ABSENT || r == -EIO || r == -ENOENT ? 0 : r;
-    r = try_name(history, dir_fd, stop->name, revision->object, ret_fd);
+    r = try_name(history, dir_fd, hop->name, revision->object, ret_fd);
     if (r > 0 && ret_path)
-        *ret_path = join(path, stop->name);
+        *ret_path = join(path, hop->name);
     return r;
 }
 
@@ -193,18 +193,18 @@ static int try_stop(struct wb_history *history, struct wb_revision *revision, co
 static int try_way(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path,
                    bool *ret_lost)
 {
-    struct wb_stop stops[2] = {{.dir = revision->parent->object}};
+    struct wb_rename_hop hops[2] = {{.dir = revision->parent->object}};
     int r;
 
-    g_strlcpy(stops[0].name, revision->name, sizeof(stops[0].name));
-    stops[0].when = revision->when == WB_WHEN_PRESENT ? 0 : revision->when;
-    r = wb_way_follow(history, revision->object, is_dir(revision) ? WB_FILE_CATALOG : WB_FILE_UNDO, WB_WHEN_PRESENT,
-                      stops);
+    g_strlcpy(hops[0].name, revision->name, sizeof(hops[0].name));
+    hops[0].when = revision->when == WB_WHEN_PRESENT ? 0 : revision->when;
+    r = wb_rename_chain_follow(history, revision->object, is_dir(revision) ? WB_FILE_CATALOG : WB_FILE_UNDO,
+                               WB_WHEN_PRESENT, hops);
     if (r < 0)
         return r;
     *ret_lost = r > 0;
     for (unsigned i = 0; i < 2; i++) {
-        r = try_stop(history, revision, &stops[i], ret_fd, ret_path);
+        r = try_stop(history, revision, &hops[i], ret_fd, ret_path);
         if (r != 0)
             return r;
     }
@@ -213,7 +213,7 @@ static int try_way(struct wb_history *history, struct wb_revision *revision, int
 
 /* ---- all ways -------------------------------------------------------------------------------- */
 
-/* enum wb_whereabouts; WB_GONE: not met, lost or not. Or -errno. */
+/* enum wb_link_state; WB_LOST: not met, lost or not. Or -errno. */
 static int look_everywhere(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path,
                            bool *ret_lost)
 {
@@ -224,20 +224,20 @@ static int look_everywhere(struct wb_history *history, struct wb_revision *revis
     if (r == 0 && is_dir(revision))
         r = try_places(history, revision, ret_fd, ret_path);
     if (r != 0)
-        return r < 0 ? r : WB_ALIVE;
+        return r < 0 ? r : WB_LINKED;
     if (!ret_path || is_dir(revision)) {
         r = try_grave(history, revision, ret_fd);
         if (r != 0)
-            return r < 0 ? r : WB_BURIED;
+            return r < 0 ? r : WB_UNLINKED;
     }
     r = try_way(history, revision, ret_fd, ret_path, ret_lost);
     if (r > 0)
-        return WB_ALIVE;
+        return WB_LINKED;
     /* Also where a damaged catalog ended the way. */
     buried = try_grave(history, revision, ret_fd);
     if (buried != 0)
-        return buried < 0 ? buried : WB_BURIED;
-    return r < 0 ? r : WB_GONE;
+        return buried < 0 ? buried : WB_UNLINKED;
+    return r < 0 ? r : WB_LOST;
 }
 
 /* Through the directories found lately. 1 found, 0 not, or -errno. */
@@ -246,11 +246,11 @@ static int try_located(struct wb_history *history, const struct wb_revision *rev
     _cleanup_close_ int above = -1;
 
     if (is_dir(revision)) {
-        *ret_fd = wb_located_get(history->located, revision->object);
+        *ret_fd = wb_dirfd_cache_get(history->dirfd_cache, revision->object);
         if (*ret_fd >= 0)
             return 1;
     }
-    above = revision->parent ? wb_located_get(history->located, revision->parent->object) : -1;
+    above = revision->parent ? wb_dirfd_cache_get(history->dirfd_cache, revision->parent->object) : -1;
     return above < 0 ? 0 : try_name(history, above, revision->name, revision->object, ret_fd);
 }
 
@@ -264,20 +264,20 @@ static int locate(struct wb_history *history, struct wb_revision *revision, int 
     *ret_fd = -1;
     if (!ret_path && try_located(history, revision, ret_fd) > 0) {
         if (is_dir(revision))
-            wb_located_put(history->located, revision->object, *ret_fd);
-        return WB_ALIVE;
+            wb_dirfd_cache_put(history->dirfd_cache, revision->object, *ret_fd);
+        return WB_LINKED;
     }
     for (int attempt = 0; attempt < ATTEMPTS && !still; attempt++) {
         quiet = attempt > 0 ? wb_inflight_quiet(history->store) : 0;
         r = look_everywhere(history, revision, ret_fd, ret_path, &lost);
         if (r >= 0 && *ret_fd >= 0 && is_dir(revision))
-            wb_located_put(history->located, revision->object, *ret_fd);
-        if (r != WB_GONE)
+            wb_dirfd_cache_put(history->dirfd_cache, revision->object, *ret_fd);
+        if (r != WB_LOST)
             return r;
         /* It may have moved while it was sought, unless nothing did. What was removed for good is not waited for. */
         still = wb_inflight_stayed_quiet(history->store, quiet);
         if (lost && (attempt > 1 || still))
-            return WB_GONE;
+            return WB_LOST;
         if (attempt > 0 && !still)
             nanosleep(&pause, NULL);
         if (pause.tv_nsec < 5 * 1000 * 1000)
@@ -331,13 +331,13 @@ static int check_content(struct wb_history *history, const struct wb_revision *r
     return r < 0 ? r : r > 0 ? wb_history_fail_gap(WB_GAP_POWER) : 0;
 }
 
-int wb_locate(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path)
+int wb_resolve(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path)
 {
     int r = locate(history, revision, ret_fd, ret_path), seen = 0;
 
     if (r >= 0 && *ret_fd >= 0 && revision->when != WB_WHEN_PRESENT)
         seen = check_seen(history, revision, *ret_fd);
-    if (seen >= 0 && r == WB_BURIED && *ret_fd >= 0 && revision->when != WB_WHEN_PRESENT)
+    if (seen >= 0 && r == WB_UNLINKED && *ret_fd >= 0 && revision->when != WB_WHEN_PRESENT)
         seen = check_content(history, revision, *ret_fd);
     if (seen >= 0)
         return r;
@@ -347,36 +347,36 @@ int wb_locate(struct wb_history *history, struct wb_revision *revision, int *ret
     return seen;
 }
 
-int wb_revision_locate(struct wb_history *history, struct wb_revision *revision, struct wb_location *ret)
+int wb_revision_resolve(struct wb_history *history, struct wb_revision *revision, struct wb_location *ret)
 {
     _cleanup_close_ int fd = -1;
     struct stat st;
     int r;
 
-    *ret = (struct wb_location){.state = WB_GONE};
-    r = wb_locate(history, revision, &fd, &ret->path);
+    *ret = (struct wb_location){.state = WB_LOST};
+    r = wb_resolve(history, revision, &fd, &ret->path);
     if (r < 0)
         return r;
-    ret->state = (enum wb_whereabouts)r;
+    ret->state = (enum wb_link_state)r;
     if (fd >= 0 && fstat(fd, &st) == 0)
         *ret = (struct wb_location){ret->state, ret->path, st.st_ino, (uint32_t)st.st_nlink};
     return 0;
 }
 
-int wb_revision_loss(struct wb_history *history, struct wb_revision *revision, struct wb_overwrite_of *ret)
+int wb_revision_unbind(struct wb_history *history, struct wb_revision *revision, struct wb_unbind_info *ret)
 {
-    struct wb_stop stops[2] = {{.dir = revision->parent ? revision->parent->object : WB_OBJECT_NONE}};
+    struct wb_rename_hop hops[2] = {{.dir = revision->parent ? revision->parent->object : WB_OBJECT_NONE}};
     int r;
 
     if (!revision->parent)
         return WB_ABSENT;
-    g_strlcpy(stops[0].name, revision->name, sizeof(stops[0].name));
-    stops[0].when = revision->when == WB_WHEN_PRESENT ? 0 : revision->when;
-    r = wb_way_follow(history, revision->object, is_dir(revision) ? WB_FILE_CATALOG : WB_FILE_UNDO, WB_WHEN_PRESENT,
-                      stops);
+    g_strlcpy(hops[0].name, revision->name, sizeof(hops[0].name));
+    hops[0].when = revision->when == WB_WHEN_PRESENT ? 0 : revision->when;
+    r = wb_rename_chain_follow(history, revision->object, is_dir(revision) ? WB_FILE_CATALOG : WB_FILE_UNDO,
+                               WB_WHEN_PRESENT, hops);
     if (r <= 0)
         return r < 0 ? r : WB_ABSENT;
-    *ret = (struct wb_overwrite_of){stops[0].dir, stops[0].lost, stops[0].links};
+    *ret = (struct wb_unbind_info){hops[0].dir, hops[0].lost, hops[0].links};
     return 0;
 }
 
@@ -387,7 +387,7 @@ int wb_revision_open_present(struct wb_history *history, struct wb_revision *rev
     char link[32];
     int opened, r;
 
-    r = wb_locate(history, revision, &fd, NULL);
+    r = wb_resolve(history, revision, &fd, NULL);
     if (r < 0)
         return r;
     if (fd < 0)

@@ -12,86 +12,86 @@
 
 #define LOCATED_MAX 16
 
-struct located {
+struct dirfd_cache {
     struct wb_object object;
     int fd;
     uint64_t used;
 };
 
-struct wb_located {
+struct wb_dirfd_cache {
     pthread_mutex_t lock;
     uint64_t clock;
     unsigned count;
-    struct located entries[LOCATED_MAX];
+    struct dirfd_cache entries[LOCATED_MAX];
 };
 
-struct wb_located *wb_located_new(void)
+struct wb_dirfd_cache *wb_dirfd_cache_new(void)
 {
-    struct wb_located *located = g_new0(struct wb_located, 1);
+    struct wb_dirfd_cache *dirfd_cache = g_new0(struct wb_dirfd_cache, 1);
 
-    pthread_mutex_init(&located->lock, NULL);
-    return located;
+    pthread_mutex_init(&dirfd_cache->lock, NULL);
+    return dirfd_cache;
 }
 
-struct wb_located *wb_located_free(struct wb_located *located)
+struct wb_dirfd_cache *wb_dirfd_cache_free(struct wb_dirfd_cache *dirfd_cache)
 {
-    if (!located)
+    if (!dirfd_cache)
         return NULL;
-    while (located->count > 0)
-        close(located->entries[--located->count].fd);
-    pthread_mutex_destroy(&located->lock);
-    g_free(located);
+    while (dirfd_cache->count > 0)
+        close(dirfd_cache->entries[--dirfd_cache->count].fd);
+    pthread_mutex_destroy(&dirfd_cache->lock);
+    g_free(dirfd_cache);
     return NULL;
 }
 
-static struct located *find(struct wb_located *located, struct wb_object object)
+static struct dirfd_cache *find(struct wb_dirfd_cache *dirfd_cache, struct wb_object object)
 {
-    for (unsigned i = 0; i < located->count; i++)
-        if (wb_object_equal(located->entries[i].object, object))
-            return &located->entries[i];
+    for (unsigned i = 0; i < dirfd_cache->count; i++)
+        if (wb_object_equal(dirfd_cache->entries[i].object, object))
+            return &dirfd_cache->entries[i];
     return NULL;
 }
 
-int wb_located_get(struct wb_located *located, struct wb_object object)
+int wb_dirfd_cache_get(struct wb_dirfd_cache *dirfd_cache, struct wb_object object)
 {
-    struct located *entry;
+    struct dirfd_cache *entry;
     struct stat st;
     int fd = -1;
 
-    pthread_mutex_lock(&located->lock);
-    entry = find(located, object);
+    pthread_mutex_lock(&dirfd_cache->lock);
+    entry = find(dirfd_cache, object);
     if (entry && (fstat(entry->fd, &st) < 0 || st.st_nlink == 0)) {
         close(entry->fd);
-        *entry = located->entries[--located->count];
+        *entry = dirfd_cache->entries[--dirfd_cache->count];
     } else if (entry) {
-        entry->used = ++located->clock;
+        entry->used = ++dirfd_cache->clock;
         fd = fcntl(entry->fd, F_DUPFD_CLOEXEC, 3);
     }
-    pthread_mutex_unlock(&located->lock);
+    pthread_mutex_unlock(&dirfd_cache->lock);
     return fd;
 }
 
 /* The one to be given up: a free one, or the one used longest ago. */
-static struct located *make_room(struct wb_located *located)
+static struct dirfd_cache *make_room(struct wb_dirfd_cache *dirfd_cache)
 {
-    struct located *oldest = &located->entries[0];
+    struct dirfd_cache *oldest = &dirfd_cache->entries[0];
 
-    if (located->count < LOCATED_MAX)
-        return &located->entries[located->count++];
-    for (unsigned i = 1; i < located->count; i++)
-        if (located->entries[i].used < oldest->used)
-            oldest = &located->entries[i];
+    if (dirfd_cache->count < LOCATED_MAX)
+        return &dirfd_cache->entries[dirfd_cache->count++];
+    for (unsigned i = 1; i < dirfd_cache->count; i++)
+        if (dirfd_cache->entries[i].used < oldest->used)
+            oldest = &dirfd_cache->entries[i];
     close(oldest->fd);
     return oldest;
 }
 
-void wb_located_put(struct wb_located *located, struct wb_object object, int fd)
+void wb_dirfd_cache_put(struct wb_dirfd_cache *dirfd_cache, struct wb_object object, int fd)
 {
     int own;
 
-    pthread_mutex_lock(&located->lock);
-    own = find(located, object) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    pthread_mutex_lock(&dirfd_cache->lock);
+    own = find(dirfd_cache, object) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (own >= 0)
-        *make_room(located) = (struct located){object, own, ++located->clock};
-    pthread_mutex_unlock(&located->lock);
+        *make_room(dirfd_cache) = (struct dirfd_cache){object, own, ++dirfd_cache->clock};
+    pthread_mutex_unlock(&dirfd_cache->lock);
 }

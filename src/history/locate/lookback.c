@@ -33,7 +33,7 @@ static int lost_track(struct wb_object dir)
 
 /* The newest change of the name up to `until`; `overwrite`: one by which it lost an object. 0, WB_ABSENT or -errno. */
 static int newest_change(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
-                         bool overwrite, struct wb_overwrite_found *ret)
+                         bool overwrite, struct wb_unbind_record *ret)
 {
     int64_t horizon = wb_store_horizon(store);
     struct wb_log_cursor source;
@@ -55,7 +55,7 @@ static int newest_change(const struct wb_store *store, struct wb_object dir, con
         slot = wb_record_slot(head, name);
         if (!slot || (overwrite && !slot->present))
             continue;
-        *ret = (struct wb_overwrite_found){head->when, head->op, slot->object, slot->attrs};
+        *ret = (struct wb_unbind_record){head->when, head->op, slot->object, slot->attrs};
         break;
     }
     if (r == WB_DAMAGED)
@@ -64,8 +64,8 @@ static int newest_change(const struct wb_store *store, struct wb_object dir, con
     return r == WB_END ? WB_ABSENT : r;
 }
 
-int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
-                     struct wb_overwrite_found *ret)
+int wb_lookback_unbind(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                       struct wb_unbind_record *ret)
 {
     return newest_change(store, dir, name, until, true, ret);
 }
@@ -73,7 +73,7 @@ int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const c
 int wb_lookback_change(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
                        int64_t *ret)
 {
-    struct wb_overwrite_found found;
+    struct wb_unbind_record found;
     int r = newest_change(store, dir, name, until, false, &found);
 
     if (r == 0)
@@ -157,8 +157,8 @@ int wb_lookback_lost(struct wb_history *history, struct wb_object dir, const cha
 {
     struct wb_revision *root __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
-    struct wb_overwrite_found overwrite;
-    int r = wb_lookback_loss(history->store, dir, name, when, &overwrite);
+    struct wb_unbind_record overwrite;
+    int r = wb_lookback_unbind(history->store, dir, name, when, &overwrite);
 
     if (r == 0 && overwrite.when != when)
         r = WB_ABSENT;

@@ -8,7 +8,7 @@
 
 #include "history/history.h"
 
-struct wb_overwrite_found {
+struct wb_unbind_record {
     int64_t when; /* of the change that took the name away */
     uint16_t op;
     struct wb_object object;
@@ -19,8 +19,8 @@ struct wb_overwrite_found {
  * The newest change, at or before `until`, by which dir's entry `name` lost an object. 0,
  * WB_ABSENT, -EIO where a damaged record lies before it, or -errno.
  */
-int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
-                     struct wb_overwrite_found *ret);
+int wb_lookback_unbind(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                       struct wb_unbind_record *ret);
 
 /*
  * The newest change at or before `until` by which dir's entry `name` came, went or was replaced: its `when`. 0,

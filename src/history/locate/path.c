@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* The names from the root down to `dir`, and `name` if it is not empty. They belong to the caller's spot and string. */
+/* The names from the root down to `dir`, and `name` if it is not empty. They belong to the revision and the string. */
 static GPtrArray *names_of(const struct wb_revision *dir, const char *name)
 {
     GPtrArray *names = g_ptr_array_new();

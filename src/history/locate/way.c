@@ -57,93 +57,93 @@ static const struct wb_departures *departures(struct way *way, struct wb_object 
 }
 
 /* The first loss of the object by its present stop; a move takes the stop along. */
-static int first_loss(struct way *way, struct wb_stop *stop)
+static int first_loss(struct way *way, struct wb_rename_hop *hop)
 {
     const struct wb_departures *list;
     const struct wb_departure *found;
     int r = 0;
 
-    list = departures(way, stop->dir, stop->when, &r);
+    list = departures(way, hop->dir, hop->when, &r);
     if (!list)
         return r;
-    found = wb_departures_find(list, way->object, stop->name, stop->when);
+    found = wb_departures_find(list, way->object, hop->name, hop->when);
     if (!found || found->when > way->until)
         return STAYED;
-    stop->when = found->when;
-    stop->links = found->links;
+    hop->when = found->when;
+    hop->links = found->links;
     if (!found->to_name)
         return KEPT;
-    stop->dir = found->to_dir;
-    g_strlcpy(stop->name, found->to_name, sizeof(stop->name));
+    hop->dir = found->to_dir;
+    g_strlcpy(hop->name, found->to_name, sizeof(hop->name));
     return MOVED;
 }
 
 /* A lost object was bound to a name again: the newest PLACE in its own log. 1, 0 or -errno. */
-static int restored_to(struct wb_history *history, struct wb_object object, enum wb_object_file file,
-                       int64_t until, struct wb_stop *stop)
+static int restored_to(struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t until,
+                       struct wb_rename_hop *hop)
 {
     const struct wb_record *record;
     struct wb_log_scan scan;
     int r;
 
-    r = wb_log_scan_open(&scan, history, object, file, stop->when);
+    r = wb_log_scan_open(&scan, history, object, file, hop->when);
     if (r < 0)
         return r;
     scan.through = true;
     while ((r = wb_log_scan_next(&scan, &record)) == 0) {
         if (record->type != WB_REC_PLACE || record->when > until)
             continue;
-        *stop = (struct wb_stop){.dir = record->place.parent, .when = record->when};
-        memcpy(stop->name, record->place.name, record->place.name_length);
+        *hop = (struct wb_rename_hop){.dir = record->place.parent, .when = record->when};
+        memcpy(hop->name, record->place.name, record->place.name_length);
         break;
     }
     wb_log_scan_close(&scan);
     return r < 0 ? r : r == 0;
 }
 
-static int follow(struct way *way, enum wb_object_file file, struct wb_stop stops[2])
+static int follow(struct way *way, enum wb_object_file file, struct wb_rename_hop hops[2])
 {
     for (;;) {
-        struct wb_stop at = stops[0];
+        struct wb_rename_hop at = hops[0];
         int r = first_loss(way, &at);
 
         if (r == KEPT) {
-            stops[0].lost = at.when;
-            stops[0].links = at.links;
+            hops[0].lost = at.when;
+            hops[0].links = at.links;
             r = restored_to(way->history, way->object, file, way->until, &at);
             if (r == 0)
                 return 1;
         }
         if (r <= 0)
             return r;
-        stops[1] = stops[0];
-        stops[0] = at;
+        hops[1] = hops[0];
+        hops[0] = at;
     }
 }
 
 /* Ends: each step goes to a later moment, and there are so many. */
-int wb_way_follow(struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t until,
-                  struct wb_stop stops[2])
+int wb_rename_chain_follow(struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t until,
+                           struct wb_rename_hop hops[2])
 {
-    struct way way = {.history = history, .object = object, .since = stops[0].when, .until = until};
+    struct way way = {.history = history, .object = object, .since = hops[0].when, .until = until};
     int r;
 
     way.dirs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, departures_free);
-    r = follow(&way, file, stops);
+    r = follow(&way, file, hops);
     g_hash_table_unref(way.dirs);
     return r;
 }
 
-int wb_locate_forward(struct wb_history *history, struct wb_object object, int64_t until, struct wb_object *dir,
-                      char name[WB_NAME_MAX + 1], int64_t *when)
+int wb_resolve_forward(struct wb_history *history, struct wb_object object, int64_t until, struct wb_object *dir,
+                       char name[WB_NAME_MAX + 1], int64_t *when)
 {
-    struct wb_stop stops[2] = {{.dir = *dir, .when = *when}};
+    struct wb_rename_hop hops[2] = {{.dir = *dir, .when = *when}};
     int r;
 
-    memcpy(stops[0].name, name, WB_NAME_MAX + 1);
-    r = wb_way_follow(history, object, WB_FILE_UNDO, until, stops);
-    *dir = stops[0].dir;
-    *when = stops[0].when;
-    memcpy(name, stops[0].name, WB_NAME_MAX + 1);
+    memcpy(hops[0].name, name, WB_NAME_MAX + 1);
+    r = wb_rename_chain_follow(history, object, WB_FILE_UNDO, until, hops);
+    *dir = hops[0].dir;
+    *when = hops[0].when;
+    memcpy(name, hops[0].name, WB_NAME_MAX + 1);
     return r > 0 ? WB_ABSENT : r;
 }

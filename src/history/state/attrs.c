@@ -184,7 +184,7 @@ static int present_attrs(struct wb_history *history, struct wb_revision *revisio
     _cleanup_close_ int fd = -1;
     int r, before, after;
 
-    r = wb_locate(history, revision, &fd, NULL);
+    r = wb_resolve(history, revision, &fd, NULL);
     if (r < 0)
         return r;
     if (fd < 0)

@@ -53,7 +53,7 @@ static int read_present(struct wb_history *history, struct wb_revision *dir, GHa
     struct dirent *found;
     int r;
 
-    r = wb_locate(history, dir, &fd, NULL);
+    r = wb_resolve(history, dir, &fd, NULL);
     if (r < 0 || fd < 0) /* removed: it was empty */
         return r < 0 ? r : 0;
     stream = wb_opendir_at(fd, ".");
@@ -94,7 +94,7 @@ static gboolean is_doubtful(void *key, void *value, void *data)
     return ((struct wb_listing_entry *)value)->doubtful;
 }
 
-/* Entries whose inode was born after T count only if a record up to T bound them (see spot.c). */
+/* Entries whose inode was born after T count only if a record up to T bound them (see revision.c). */
 static int settle_doubts(struct wb_log_scan *scan, GHashTable *entries)
 {
     const struct wb_record *record;

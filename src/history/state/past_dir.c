@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Reads a past directory: its listing, and spots of its entries. A program that lists a directory usually requests the
- * attributes of its entries next, so one more walk over the catalog collects its records about all of them (struct
+ * Reads a past directory: its listing, and revisions of its entries. A program that lists a directory usually requests
+ * the attributes of its entries next, so one more walk over the catalog collects its records about all of them (struct
  * wb_hint).
  */
 #include "history/internal.h"

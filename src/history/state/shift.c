@@ -58,7 +58,7 @@ static void add_step(GArray *steps, struct wb_object object, const char *name)
     g_array_append_val(steps, step);
 }
 
-/* By the names of the spot: right for every object that did not move between the two moments. */
+/* By the names of the revision: right for every object that did not move between the two moments. */
 static int by_names(struct wb_history *history, const struct wb_revision *revision, int64_t when,
                     struct wb_revision **ret)
 {
@@ -199,7 +199,7 @@ static int shift_file(struct wb_history *history, struct wb_revision *revision, 
 
     g_strlcpy(name, revision->name, sizeof(name));
     if (when > revision->when)
-        r = wb_locate_forward(history, revision->object, when, &dir, name, &from);
+        r = wb_resolve_forward(history, revision->object, when, &dir, name, &from);
     else
         r = go_back(history, &dir, name, revision->when, when);
     if (r != 0)
@@ -218,7 +218,7 @@ int wb_revision_shift(struct wb_history *history, struct wb_revision *revision, 
     if (r < 0)
         return r;
     if (when == revision->when) {
-        wb_history_settle(history, when);
+        wb_history_wait_inflight(history, when);
         *ret = wb_revision_ref(revision);
         return 0;
     }

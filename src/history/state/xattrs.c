@@ -38,7 +38,7 @@ static int trace_open(struct wb_log_scan *scan, struct wb_history *history, cons
     return r;
 }
 
-/* The next XATTR record of the spot's object itself, or the next record that marks missing ones. */
+/* The next XATTR record of the revision's object itself, or the next record that marks missing ones. */
 static int trace_next(struct wb_log_scan *scan, const struct wb_revision *revision, const struct wb_record **ret)
 {
     int r;
@@ -55,7 +55,7 @@ static int trace_next(struct wb_log_scan *scan, const struct wb_revision *revisi
 /* A path by which the object, also a symbolic link, can be opened: length or -errno. */
 static int present_fd(struct wb_history *history, struct wb_revision *revision)
 {
-    int fd, r = wb_locate(history, revision, &fd, NULL);
+    int fd, r = wb_resolve(history, revision, &fd, NULL);
 
     if (r >= 0 && fd < 0)
         return wb_history_fail(-EIO, "the object that was \"%s\" was removed, and is not in the store", revision->name);

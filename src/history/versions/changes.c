@@ -152,7 +152,7 @@ static void set_name(struct wb_change_name *to, struct wb_object dir, const char
 static const struct wb_slot *main_slot(const struct wb_rec_name *name)
 {
     for (uint32_t i = 0; i < name->count; i++)
-        if (name->slots[i].fate == WB_FATE_MOVED)
+        if (name->slots[i].unbind == WB_UNBIND_RENAMED)
             return &name->slots[i];
     return &name->slots[0];
 }
@@ -163,14 +163,14 @@ static void fill_names(const struct wb_record *record, struct wb_object dir, str
 
     set_name(&ret->at, dir, slot->name, slot->name_length);
     ret->existed_before = slot->present;
-    ret->exists_after = slot->fate == WB_FATE_MOVED || wb_slot_gains(record, slot);
+    ret->exists_after = slot->unbind == WB_UNBIND_RENAMED || wb_slot_gains(record, slot);
     if (slot->present) {
         ret->object = slot->object;
         ret->mode_before = slot->attrs.mode;
         ret->size_before = slot->attrs.size;
-        ret->size_after = slot->fate == WB_FATE_MOVED ? slot->attrs.size : 0;
+        ret->size_after = slot->unbind == WB_UNBIND_RENAMED ? slot->attrs.size : 0;
     }
-    if (slot->fate == WB_FATE_MOVED) {
+    if (slot->unbind == WB_UNBIND_RENAMED) {
         set_name(&ret->other, slot->to_dir, slot->to_name, slot->to_length);
         ret->has_other = true;
     } else if (slot->from_length > 0) {
@@ -272,7 +272,7 @@ static int trace_name(struct wb_change_reader *reader, const struct wb_times_ent
     wb_log_reader_deinit(&log);
     if (r < 0 || when == 0)
         return r < 0 ? r : 0;
-    r = wb_locate_forward(reader->history, entry->object, entry->when, &found.dir, found.name, &when);
+    r = wb_resolve_forward(reader->history, entry->object, entry->when, &found.dir, found.name, &when);
     if (r == 0)
         ret->at = found;
     return r == -EIO || r == WB_ABSENT ? 0 : r;

@@ -122,7 +122,7 @@ static void take_over(struct walk *walk, struct state *state, const struct wb_re
     struct wb_name span = {.replaced = true, .object = slot->object, .mode = slot->attrs.mode, .last = record->when};
 
     state->holder = slot->object;
-    if (S_ISDIR(span.mode) && slot->fate != WB_FATE_MOVED)
+    if (S_ISDIR(span.mode) && slot->unbind != WB_UNBIND_RENAMED)
         add_listed(walk, state, &span);
 }
 
@@ -137,7 +137,7 @@ static void end_span(struct walk *walk, struct state *state, const struct wb_rec
         .size = slot->attrs.size,
         .last = record->when,
         .actor = record->actor,
-        .moved = slot->fate == WB_FATE_MOVED,
+        .moved = slot->unbind == WB_UNBIND_RENAMED,
         .to_dir = slot->to_dir,
     };
     g_free(state->to_name);

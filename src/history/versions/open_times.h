@@ -21,12 +21,12 @@ struct wb_rights_memo *wb_rights_memo_free(struct wb_rights_memo *memo);
 
 struct wb_access_intervals;
 
-/* The times up to the spot's T at which `ask` permits it; `memo` may be NULL. 0 or -errno. */
+/* The times up to the revision's T at which `ask` permits it; `memo` may be NULL. 0 or -errno. */
 int wb_access_intervals_new(struct wb_history *history, struct wb_revision *revision, wb_open_ask ask, void *data,
                             struct wb_rights_memo *memo, struct wb_access_intervals **ret);
 struct wb_access_intervals *wb_access_intervals_free(struct wb_access_intervals *times);
 
-/* Whether the answer for `when` is known: not for times before too many changes, nor after the spot's T. */
+/* Whether the answer for `when` is known: not for times before too many changes, nor after the revision's T. */
 bool wb_access_intervals_know(const struct wb_access_intervals *times, int64_t when);
 
 /* Whether access was permitted at any time of [first, last). */

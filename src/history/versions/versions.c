@@ -63,7 +63,7 @@ static int begin_directory(struct wb_versions *versions, struct wb_object dir, c
     return wb_walk_add(walk, dir, name, true, self, &directory, alive, before);
 }
 
-/* The directory of a spot itself, at its present or last place. */
+/* The directory of a revision itself, at its present or last place. */
 static int begin_self(struct wb_versions *versions)
 {
     struct wb_history *history = versions->history;
@@ -82,7 +82,7 @@ static int begin_self(struct wb_versions *versions)
     } else {
         _cleanup_close_ int fd = -1;
 
-        r = wb_store_locate_dir(history->store, at, &fd);
+        r = wb_catalog_path_open_dir(history->store, at, &fd);
         if (r == 0)
             r = wb_object_stat(history->store, fd, name, &found, NULL, NULL);
     }
@@ -94,7 +94,7 @@ static int begin(struct wb_versions *versions, const char *name)
 {
     struct wb_history *history = versions->history;
     struct wb_object dir = wb_revision_object(versions->dir), object = WB_OBJECT_NONE;
-    struct wb_overwrite_found overwrite;
+    struct wb_unbind_record overwrite;
     struct wb_attrs attrs = {0};
     int r;
 
@@ -106,7 +106,7 @@ static int begin(struct wb_versions *versions, const char *name)
     if (r == 0 && S_ISDIR(attrs.mode))
         return begin_directory(versions, dir, name, object, true, WB_WHEN_PRESENT);
     if (r == WB_ABSENT) {
-        r = wb_lookback_loss(history->store, dir, name, WB_WHEN_PRESENT, &overwrite);
+        r = wb_lookback_unbind(history->store, dir, name, WB_WHEN_PRESENT, &overwrite);
         if (r == 0 && S_ISDIR(overwrite.attrs.mode))
             return begin_directory(versions, dir, name, overwrite.object, false, overwrite.when + 1);
         r = WB_ABSENT;
@@ -123,7 +123,7 @@ static int begin_before(struct wb_versions *versions, struct wb_revision *place,
     struct wb_history *history = versions->history;
     struct wb_object dir = wb_revision_object(place);
     struct wb_attrs attrs = {0};
-    struct wb_overwrite_found overwrite;
+    struct wb_unbind_record overwrite;
     int r = wb_revision_child(history, place, versions->name, &entry);
 
     if (r == 0)
@@ -133,7 +133,7 @@ static int begin_before(struct wb_versions *versions, struct wb_revision *place,
     if (versions->change == 0 && entry && wb_revision_type(entry) == S_IFDIR)
         return begin_directory(versions, dir, versions->name, wb_revision_object(entry), true, before);
     if (versions->change == 0 && !entry) {
-        r = wb_lookback_loss(history->store, dir, versions->name, before - 1, &overwrite);
+        r = wb_lookback_unbind(history->store, dir, versions->name, before - 1, &overwrite);
         if (r < 0)
             return r;
         if (r == 0 && S_ISDIR(overwrite.attrs.mode))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Selects the records of a log that concern a strand.
+ * Selects the records of a log that concern a lineage.
  */
 #include "history/versions/versions_walk.h"
 
@@ -51,7 +51,7 @@ static bool in_catalog(const struct wb_lineage *lineage, const struct wb_record 
 }
 
 /*
- * A strand that begins in the middle of a history reads the change that moved its object away from here: only this
+ * A lineage that begins in the middle of a history reads the change that moved its object away from here: only this
  * record identifies the object and its attributes.
  */
 void wb_lineage_recognise(struct wb_lineage *lineage, const struct wb_record *record)

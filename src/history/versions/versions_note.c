@@ -187,7 +187,7 @@ void wb_note_object(struct wb_note *note, const struct wb_lineage *lineage, cons
         note_joined(note, record);
         return;
     }
-    /* Two strands may read one log: then every part is read twice, and the range does not change. */
+    /* Two lineages may read one log: then every part is read twice, and the range does not change. */
     if (!begin(note, rank, record)) {
         if (record->type == WB_REC_DATA && note->rank == rank)
             widen(version, record->data.offset, record->data.length);

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "wayback/error.h"
 
-/* ---- strands --------------------------------------------------------------------------------- */
+/* ---- lineages --------------------------------------------------------------------------------- */
 
 static void strand_close(struct wb_lineage *lineage)
 {
@@ -21,7 +21,7 @@ void wb_walk_drop(struct wb_walk *walk, unsigned index)
     memmove(&walk->lineages[index], &walk->lineages[index + 1], (walk->count - index) * sizeof(walk->lineages[0]));
 }
 
-/* From now on `object` has the strand's name. */
+/* From now on `object` has the lineage's name. */
 static int strand_bind(struct wb_walk *walk, struct wb_lineage *lineage, struct wb_object object,
                        const struct wb_attrs *attrs, int64_t before)
 {
@@ -47,7 +47,7 @@ static struct wb_lineage *strand_new(struct wb_walk *walk, struct wb_object dir,
 {
     struct wb_lineage *lineage;
 
-    /* A following strand that moves is counted twice until the change is complete. */
+    /* A following lineage that moves is counted twice until the change is complete. */
     if (walk->count == 2 * WB_LINEAGES_MAX || length > WB_NAME_MAX)
         return NULL;
     lineage = &walk->lineages[walk->count++];
@@ -81,8 +81,8 @@ int wb_walk_add(struct wb_walk *walk, struct wb_object dir, const char *name, bo
 }
 
 /*
- * Before `when` the object of `lineage` was at slot->from_*: a following strand moves there. For the name's own strand a
- * following one is created, which takes over the undo log at its present position.
+ * Before `when` the object of `lineage` was at slot->from_*: a following lineage moves there. For the name's own
+ * lineage a following one is created, which takes over the undo log at its present position.
  */
 static int strand_follow(struct wb_walk *walk, struct wb_lineage *lineage, const struct wb_record *record,
                          const struct wb_slot *slot, struct wb_lineage **ret)
@@ -135,12 +135,12 @@ static int note_since(const struct wb_lineage *lineage, const struct wb_record *
 
     /* If both slots have a file, the record does not describe another one. */
     if (!(record->flags & WB_RECORD_THINNED) || note->version.when != record->when ||
-        (other && other->present && slot->fate == WB_FATE_MOVED))
+        (other && other->present && slot->unbind == WB_UNBIND_RENAMED))
         return 0;
     return wb_thinned_since(lineage->catalog.fd, record, &note->version.thinned_since);
 }
 
-/* The name's own strand: continues with the object that was there before, or with none. */
+/* The name's own lineage: continues with the object that was there before, or with none. */
 static int step_name(struct wb_walk *walk, struct wb_lineage *lineage, const struct wb_record *record,
                      const struct wb_slot *slot, struct wb_note *note)
 {
@@ -166,7 +166,7 @@ static int step_name(struct wb_walk *walk, struct wb_lineage *lineage, const str
     return r;
 }
 
-/* A following strand; *ended if the object has no earlier history. */
+/* A following lineage; *ended if the object has no earlier history. */
 static int step_object(struct wb_walk *walk, struct wb_lineage *lineage, const struct wb_record *record,
                        const struct wb_slot *slot, struct wb_note *note, bool *ended)
 {
@@ -315,7 +315,7 @@ int wb_walk_pass_undo(struct wb_walk *walk, int64_t when)
     return r < 0 ? r : 0;
 }
 
-/* An object that returned to a former name has two strands at the same place, which would report everything twice. */
+/* An object that returned to a former name has two lineages at the same place, which would report everything twice. */
 static void drop_doubles(struct wb_walk *walk)
 {
     for (unsigned i = 0; i < walk->count; i++) {

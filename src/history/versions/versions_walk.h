@@ -5,18 +5,18 @@
  * The walk behind wb_versions: back along a name, and along the objects that came to it from elsewhere, merged by
  * `when`.
  *
- * A strand is one (directory, name) with the object that is bound to it at the present moment of the walk. It reads two
- * logs: the directory's catalog (changes of the name's object, and attributes of the object) and the object's undo log.
- * There are two kinds:
+ * A lineage is one (directory, name) with the object that is bound to it at the present moment of the walk. It reads
+ * two logs: the directory's catalog (changes of the name's object, and attributes of the object) and the object's undo
+ * log. There are two kinds:
  *
- * - the name's own strand keeps its name for the whole walk, whatever object has it;
- * - a following strand keeps its object: if the object came from another name, the strand moves there, and where the
+ * - the name's own lineage keeps its name for the whole walk, whatever object has it;
+ * - a following lineage keeps its object: if the object came from another name, the lineage moves there, and where the
  *   object was created it ends.
  *
- * The name's strand starts a following one whenever an object came from elsewhere to a name that was free; if it
- * replaced another object, the replaced one is this name's past. At most WB_LINEAGES_MAX strands exist at a moment,
+ * The name's lineage starts a following one whenever an object came from elsewhere to a name that was free; if it
+ * replaced another object, the replaced one is this name's past. At most WB_LINEAGES_MAX lineages exist at a moment,
  * hence at most two readers for each of them and one for a directory's own catalog; an object that comes to the name
- * while that many strands exist is listed from its arrival on only.
+ * while that many lineages exist is listed from its arrival on only.
  */
 
 #include "history/history.h"
@@ -57,11 +57,11 @@ struct wb_walk {
     struct wb_lineage lineages[2 * WB_LINEAGES_MAX]; /* twice as many only during a step */
 };
 
-/* Adds a strand; `before` bounds both logs. 0 or -errno. */
+/* Adds a lineage; `before` bounds both logs. 0 or -errno. */
 int wb_walk_add(struct wb_walk *walk, struct wb_object dir, const char *name, bool follows,
                 struct wb_object object, const struct wb_attrs *attrs, bool bound, int64_t before);
 
-/* Ends strand `index`. */
+/* Ends lineage `index`. */
 void wb_walk_drop(struct wb_walk *walk, unsigned index);
 
 /* Reads the next record of every log. 0, WB_DAMAGED (call again) or -errno. */
@@ -83,18 +83,18 @@ void wb_walk_deinit(struct wb_walk *walk);
 
 /* ---- reading the next record (versions_fill.c) -------------------------------------------------- */
 
-/* Reads the next record that concerns the strand, of either log, or of the directory's own. 0, WB_DAMAGED (call again)
+/* Reads the next record that concerns the lineage, of either log, or of the directory's own. 0, WB_DAMAGED (call again)
  * or -errno. */
 int wb_lineage_fill_catalog(struct wb_lineage *lineage);
 int wb_lineage_fill_undo(struct wb_lineage *lineage);
 int wb_walk_fill_own(struct wb_walk *walk);
 
-/* Takes the object and its attributes from the change at which the strand begins. */
+/* Takes the object and its attributes from the change at which the lineage begins. */
 void wb_lineage_recognise(struct wb_lineage *lineage, const struct wb_record *record);
 
 /* ---- description (versions_note.c) ------------------------------------------------------------- */
 
-/* The object of a slot's name changed, as the strand sees it (its state is still that after the change). */
+/* The object of a slot's name changed, as the lineage sees it (its state is still that after the change). */
 void wb_note_slot(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
                   const struct wb_slot *slot);
 
@@ -102,7 +102,7 @@ void wb_note_slot(struct wb_note *note, const struct wb_lineage *lineage, const 
 void wb_note_arrival(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
                      const struct wb_slot *slot, const struct wb_attrs *attrs);
 
-/* DATA, XATTR or ATTR of the strand's object, NULL: the root itself. */
+/* DATA, XATTR or ATTR of the lineage's object, NULL: the root itself. */
 void wb_note_object(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record);
 
 /* A change of a directory's entries. */

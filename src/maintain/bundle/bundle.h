@@ -87,7 +87,7 @@ struct wb_bundle_body {
     bool shared;    /* its extents are those of the present file */
 };
 
-struct wb_bundle_row {
+struct wb_bundle_chain {
     char *name;
     uint64_t id;
     GArray *bodies; /* of wb_bundle_body, in the order they were lost in */
@@ -103,7 +103,7 @@ struct wb_bundle_gather {
     void *in_use_data;
     GHashTable *taken; /* files that have their turn already, in another directory; NULL: none */
     /* filled */
-    GPtrArray *rows; /* of wb_bundle_row, by name */
+    GPtrArray *chains; /* of wb_bundle_chain, by name */
     GHashTable *old; /* wb_bundle_objects_new: with a bundle that is not theirs any more */
 };
 int wb_bundle_gather(struct wb_bundle_gather *gather);

@@ -121,20 +121,20 @@ static int wb_bundle_finish(struct wb_bundle_work *work)
     bool synced = false;
     int ret = 0;
 
-    for (guint i = 0; i < work->gather->rows->len; i++) {
-        const struct wb_bundle_row *row = wb_bundle_row_at(work, i);
+    for (guint i = 0; i < work->gather->chains->len; i++) {
+        const struct wb_bundle_chain *chain = wb_bundle_chain_at(work, i);
 
-        for (guint j = 0; j < row->bodies->len; j++) {
+        for (guint j = 0; j < chain->bodies->len; j++) {
             int r = 0;
 
-            if (!is_left(work, wb_bundle_body_at(row, j)))
+            if (!is_left(work, wb_bundle_body_at(chain, j)))
                 continue;
             /* Their names of it. */
             if (!synced && syncfs(work->gather->store->dir_fd) < 0)
                 r = -errno;
             synced = true;
             if (r == 0)
-                r = finish_one(work, wb_bundle_body_at(row, j));
+                r = finish_one(work, wb_bundle_body_at(chain, j));
             if (r < 0 && r != -EBADMSG)
                 return r;
             ret = r < 0 ? r : ret;
@@ -155,18 +155,18 @@ static int wb_bundle_finish(struct wb_bundle_work *work)
 
 struct work {
     struct wb_bundle_gather *gather;
-    GHashTable *by_name; /* of wb_bundle_row */
+    GHashTable *by_name; /* of wb_bundle_chain */
     GHashTable *seen;    /* objects */
     unsigned fresh, bodies;
 };
 
 static void row_free(void *data)
 {
-    struct wb_bundle_row *row = data;
+    struct wb_bundle_chain *chain = data;
 
-    g_array_unref(row->bodies);
-    g_free(row->name);
-    g_free(row);
+    g_array_unref(chain->bodies);
+    g_free(chain->name);
+    g_free(chain);
 }
 
 static uint64_t row_id(struct wb_object dir, const char *name)
@@ -176,19 +176,19 @@ static uint64_t row_id(struct wb_object dir, const char *name)
     return wb_checksum(parts, sizeof(parts));
 }
 
-static struct wb_bundle_row *row_of(struct work *work, const char *name)
+static struct wb_bundle_chain *row_of(struct work *work, const char *name)
 {
-    struct wb_bundle_row *row = g_hash_table_lookup(work->by_name, name);
+    struct wb_bundle_chain *chain = g_hash_table_lookup(work->by_name, name);
 
-    if (row)
-        return row;
-    row = g_new0(struct wb_bundle_row, 1);
-    row->name = g_strdup(name);
-    row->id = row_id(work->gather->dir, name);
-    row->bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_bundle_body));
-    g_ptr_array_add(work->gather->rows, row);
-    g_hash_table_insert(work->by_name, row->name, row);
-    return row;
+    if (chain)
+        return chain;
+    chain = g_new0(struct wb_bundle_chain, 1);
+    chain->name = g_strdup(name);
+    chain->id = row_id(work->gather->dir, name);
+    chain->bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_bundle_body));
+    g_ptr_array_add(work->gather->chains, chain);
+    g_hash_table_insert(work->by_name, chain->name, chain);
+    return chain;
 }
 
 static int64_t in_ns(struct timespec time)
@@ -246,10 +246,10 @@ static int take_slot(struct work *work, const struct wb_slot *slot)
 {
     char name[WB_NAME_MAX + 1];
     struct wb_bundle_body body;
-    struct wb_bundle_row *row;
+    struct wb_bundle_chain *chain;
     int r;
 
-    if (!slot->present || slot->fate != WB_FATE_KEPT || !S_ISREG(slot->attrs.mode) ||
+    if (!slot->present || slot->unbind != WB_UNBIND_KEPT || !S_ISREG(slot->attrs.mode) ||
         g_hash_table_contains(work->seen, &slot->object))
         return 0;
     if (work->gather->taken && g_hash_table_contains(work->gather->taken, &slot->object))
@@ -261,12 +261,12 @@ static int take_slot(struct work *work, const struct wb_slot *slot)
     r = look_at(work, slot->object, &body);
     if (r <= 0)
         return r;
-    row = row_of(work, name);
-    body.member.row = row->id;
-    row->fresh += body.bundle == 0;
+    chain = row_of(work, name);
+    body.member.chain = chain->id;
+    chain->fresh += body.bundle == 0;
     work->fresh += body.bundle == 0;
     work->bodies++;
-    g_array_append_val(row->bodies, body);
+    g_array_append_val(chain->bodies, body);
     g_hash_table_add(work->seen, g_memdup2(&slot->object, sizeof(slot->object)));
     return 0;
 }
@@ -298,7 +298,7 @@ static int read_catalog(struct work *work)
 
 static gint compare_rows(gconstpointer a, gconstpointer b)
 {
-    const struct wb_bundle_row *const *x = a, *const *y = b;
+    const struct wb_bundle_chain *const *x = a, *const *y = b;
 
     return strcmp((*x)->name, (*y)->name);
 }
@@ -308,14 +308,14 @@ int wb_bundle_gather(struct wb_bundle_gather *gather)
     struct work work = {.gather = gather};
     int r;
 
-    gather->rows = g_ptr_array_new_with_free_func(row_free);
+    gather->chains = g_ptr_array_new_with_free_func(row_free);
     gather->old = wb_bundle_objects_new();
     if (gather->store->grave_fd < 0)
         return 0;
     work.by_name = g_hash_table_new(g_str_hash, g_str_equal);
     work.seen = wb_bundle_objects_new();
     r = read_catalog(&work);
-    g_ptr_array_sort(gather->rows, compare_rows);
+    g_ptr_array_sort(gather->chains, compare_rows);
     g_hash_table_unref(work.by_name);
     g_hash_table_unref(work.seen);
     return r;
@@ -323,7 +323,7 @@ int wb_bundle_gather(struct wb_bundle_gather *gather)
 
 static void bundle_gather_deinit(struct wb_bundle_gather *gather)
 {
-    g_clear_pointer(&gather->rows, g_ptr_array_unref);
+    g_clear_pointer(&gather->chains, g_ptr_array_unref);
     g_clear_pointer(&gather->old, g_hash_table_unref);
 }
 
@@ -335,11 +335,11 @@ static int unpack(struct wb_bundle_work *work)
     struct wb_store *store = work->gather->store;
     int r = 0;
 
-    for (guint i = 0; r == 0 && i < work->gather->rows->len; i++) {
-        for (guint j = 0; r == 0 && j < wb_bundle_row_at(work, i)->bodies->len; j++) {
-            struct wb_object object = wb_bundle_body_at(wb_bundle_row_at(work, i), j)->member.object;
+    for (guint i = 0; r == 0 && i < work->gather->chains->len; i++) {
+        for (guint j = 0; r == 0 && j < wb_bundle_chain_at(work, i)->bodies->len; j++) {
+            struct wb_object object = wb_bundle_body_at(wb_bundle_chain_at(work, i), j)->member.object;
 
-            if (wb_bundle_body_at(wb_bundle_row_at(work, i), j)->bundle == 0)
+            if (wb_bundle_body_at(wb_bundle_chain_at(work, i), j)->bundle == 0)
                 continue;
             if (atomic_load(&store->rewrite_wanted) > 0 ||
                 (work->compact->stop && work->compact->stop(work->compact->stop_data)))
@@ -370,11 +370,11 @@ static int count(struct wb_bundle_work *work)
     struct wb_compact *compact = work->compact;
     bool packs = !(compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_STATS));
 
-    for (guint i = 0; i < work->gather->rows->len; i++) {
-        const struct wb_bundle_row *row = wb_bundle_row_at(work, i);
+    for (guint i = 0; i < work->gather->chains->len; i++) {
+        const struct wb_bundle_chain *chain = wb_bundle_chain_at(work, i);
 
-        for (guint j = 0; j < row->bodies->len; j++) {
-            const struct wb_bundle_body *body = wb_bundle_body_at(row, j);
+        for (guint j = 0; j < chain->bodies->len; j++) {
+            const struct wb_bundle_body *body = wb_bundle_body_at(chain, j);
             struct wb_bundle *bundle = NULL;
             uint64_t size = body->member.size, length = size;
             guint64 ino = body->bundle;
@@ -394,7 +394,7 @@ static int count(struct wb_bundle_work *work)
             compact->bodies.length += length;
             compact->bodies.old_size += size;
             /* What is packed now says itself what it takes then. */
-            if (!packs || row->fresh == 0)
+            if (!packs || chain->fresh == 0)
                 compact->bodies.new_size += compact->flags & WB_COMPACT_UNDO ? length : body->shared ? 0 : size;
         }
     }
@@ -405,15 +405,15 @@ static int count(struct wb_bundle_work *work)
  * of some nothing is to be done. */
 static void pass_over(struct wb_bundle_work *work)
 {
-    for (guint i = 0; i < work->gather->rows->len; i++) {
-        struct wb_bundle_row *row = wb_bundle_row_at(work, i);
+    for (guint i = 0; i < work->gather->chains->len; i++) {
+        struct wb_bundle_chain *chain = wb_bundle_chain_at(work, i);
         bool is_new = false;
 
-        for (guint j = 0; !is_new && j < row->bodies->len; j++)
-            is_new = wb_bundle_body_at(row, j)->bundle == 0 &&
-                     !wb_tried_has(work->compact->tried, wb_bundle_body_at(row, j)->member.object, WB_FILE_DATA, 0);
-        if (!is_new || wb_bundle_mode_of(work, row) == WB_MODE_NONE)
-            row->fresh = 0;
+        for (guint j = 0; !is_new && j < chain->bodies->len; j++)
+            is_new = wb_bundle_body_at(chain, j)->bundle == 0 &&
+                     !wb_tried_has(work->compact->tried, wb_bundle_body_at(chain, j)->member.object, WB_FILE_DATA, 0);
+        if (!is_new || wb_bundle_mode_of(work, chain) == WB_MODE_NONE)
+            chain->fresh = 0;
     }
 }
 
@@ -626,21 +626,21 @@ int wb_bundle_share(const struct wb_bundle_share *share)
     _cleanup_close_ int dir_fd = -1;
     int r = 0;
 
-    if (wb_store_locate_dir(share->gather->store, share->gather->dir, &dir_fd) != 0)
+    if (wb_catalog_path_open_dir(share->gather->store, share->gather->dir, &dir_fd) != 0)
         return 0;
-    for (guint i = 0; r >= 0 && i < share->gather->rows->len; i++) {
-        struct wb_bundle_row *row = share->gather->rows->pdata[i];
+    for (guint i = 0; r >= 0 && i < share->gather->chains->len; i++) {
+        struct wb_bundle_chain *chain = share->gather->chains->pdata[i];
         _cleanup_close_ int present = -1;
         struct stat st;
 
-        if (row->fresh > 0)
-            present = open_present(dir_fd, row->name, &st);
-        for (guint j = 0; r >= 0 && present >= 0 && j < row->bodies->len; j++) {
-            struct wb_bundle_body *body = &g_array_index(row->bodies, struct wb_bundle_body, j);
+        if (chain->fresh > 0)
+            present = open_present(dir_fd, chain->name, &st);
+        for (guint j = 0; r >= 0 && present >= 0 && j < chain->bodies->len; j++) {
+            struct wb_bundle_body *body = &g_array_index(chain->bodies, struct wb_bundle_body, j);
 
             r = share_body(share, present, &st, body);
             body->shared = r > 0;
-            row->fresh -= body->shared;
+            chain->fresh -= body->shared;
         }
     }
     /* A file system that cannot. */

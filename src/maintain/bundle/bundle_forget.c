@@ -28,8 +28,8 @@ static gint compare(gconstpointer a, gconstpointer b)
 
     if (x->place != y->place)
         return x->place < y->place ? -1 : 1;
-    if (x->member.row != y->member.row)
-        return x->member.row < y->member.row ? -1 : 1;
+    if (x->member.chain != y->member.chain)
+        return x->member.chain < y->member.chain ? -1 : 1;
     return x->member.lost > y->member.lost ? -1 : x->member.lost < y->member.lost;
 }
 
@@ -59,9 +59,9 @@ static int find_survivors(struct wb_store *store, const struct wb_bundle *bundle
             return r;
         if (r == 0)
             continue;
-        first = g_hash_table_lookup(places, &one.member.row);
+        first = g_hash_table_lookup(places, &one.member.chain);
         if (!first)
-            g_hash_table_insert(places, &bundle->members[i].row, (void *)(uintptr_t)(first = &bundle->members[i]));
+            g_hash_table_insert(places, &bundle->members[i].chain, (void *)(uintptr_t)(first = &bundle->members[i]));
         one.place = first->count > 0 ? bundle->extents[first->first].at : 0;
         g_array_append_val(survivors, one);
     }

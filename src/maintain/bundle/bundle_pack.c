@@ -36,11 +36,11 @@ struct set {
     enum wb_compact_mode mode;
 };
 
-static void fresh_of(const struct wb_bundle_row *row, uint64_t *ret_bytes, uint64_t *ret_largest)
+static void fresh_of(const struct wb_bundle_chain *chain, uint64_t *ret_bytes, uint64_t *ret_largest)
 {
     *ret_bytes = *ret_largest = 0;
-    for (guint i = 0; i < row->bodies->len; i++) {
-        const struct wb_bundle_body *body = wb_bundle_body_at(row, i);
+    for (guint i = 0; i < chain->bodies->len; i++) {
+        const struct wb_bundle_body *body = wb_bundle_body_at(chain, i);
 
         *ret_bytes += body->bundle == 0 && !body->shared ? body->member.size : 0;
         *ret_largest = MAX(*ret_largest, body->member.size);
@@ -63,29 +63,28 @@ bool wb_bundle_is_wanted(void *data)
 /* From set->begin on: rows with something new, of one mode. */
 static void choose(struct wb_bundle_work *work, struct set *set)
 {
-    guint rows = work->gather->rows->len;
+    guint chains = work->gather->chains->len;
     uint64_t bytes, largest;
     guint files = 0;
 
-    while (set->begin < rows && wb_bundle_row_at(work, set->begin)->fresh == 0)
+    while (set->begin < chains && wb_bundle_chain_at(work, set->begin)->fresh == 0)
         set->begin++;
     set->end = set->begin;
     set->fresh_bytes = 0;
-    if (set->begin == rows)
+    if (set->begin == chains)
         return;
-    set->mode = wb_bundle_mode_of(work, wb_bundle_row_at(work, set->begin));
-    for (; set->end < rows; set->end++) {
-        struct wb_bundle_row *row = wb_bundle_row_at(work, set->end);
+    set->mode = wb_bundle_mode_of(work, wb_bundle_chain_at(work, set->begin));
+    for (; set->end < chains; set->end++) {
+        struct wb_bundle_chain *chain = wb_bundle_chain_at(work, set->end);
 
-        if (row->fresh == 0)
+        if (chain->fresh == 0)
             continue;
-        fresh_of(row, &bytes, &largest);
-        if (set->end > set->begin &&
-            (largest > LARGE || set->fresh_bytes + bytes > SET_BYTES || files + row->fresh > SET_FILES ||
-             wb_bundle_mode_of(work, row) != set->mode))
+        fresh_of(chain, &bytes, &largest);
+        if (set->end > set->begin && (largest > LARGE || set->fresh_bytes + bytes > SET_BYTES ||
+                                      files + chain->fresh > SET_FILES || wb_bundle_mode_of(work, chain) != set->mode))
             break;
         set->fresh_bytes += bytes;
-        files += row->fresh;
+        files += chain->fresh;
         if (largest > LARGE) {
             set->end++;
             break;
@@ -145,7 +144,7 @@ static int include_bundle(struct wb_bundle_work *work, struct set *set, const st
 }
 
 struct place {
-    guint row;
+    guint chain;
     struct wb_bundle_member member;
 };
 
@@ -153,10 +152,10 @@ static gint compare_places(gconstpointer a, gconstpointer b)
 {
     const struct place *x = a, *y = b;
 
-    if (x->row != y->row)
-        return x->row < y->row ? -1 : 1;
-    if (x->member.row != y->member.row)
-        return x->member.row < y->member.row ? -1 : 1;
+    if (x->chain != y->chain)
+        return x->chain < y->chain ? -1 : 1;
+    if (x->member.chain != y->member.chain)
+        return x->member.chain < y->member.chain ? -1 : 1;
     return x->member.lost > y->member.lost ? -1 : x->member.lost < y->member.lost;
 }
 
@@ -167,13 +166,14 @@ static void sort(const struct wb_bundle_work *work, struct set *set)
     g_autoptr(GArray) places = g_array_new(FALSE, FALSE, sizeof(struct place));
 
     for (guint i = set->begin; i < set->end; i++)
-        g_hash_table_insert(order, &wb_bundle_row_at(work, i)->id, GUINT_TO_POINTER(i));
+        g_hash_table_insert(order, &wb_bundle_chain_at(work, i)->id, GUINT_TO_POINTER(i));
     for (guint i = 0; i < set->what.members->len; i++) {
-        struct place place = {.row = set->end, .member = g_array_index(set->what.members, struct wb_bundle_member, i)};
-        void *row;
+        struct place place = {.chain = set->end,
+                              .member = g_array_index(set->what.members, struct wb_bundle_member, i)};
+        void *chain;
 
-        if (g_hash_table_lookup_extended(order, &place.member.row, NULL, &row))
-            place.row = GPOINTER_TO_UINT(row);
+        if (g_hash_table_lookup_extended(order, &place.member.chain, NULL, &chain))
+            place.chain = GPOINTER_TO_UINT(chain);
         g_array_append_val(places, place);
     }
     g_array_sort(places, compare_places);
@@ -191,10 +191,10 @@ static int fill(struct wb_bundle_work *work, struct set *set)
     set->what.turn = work->turn;
     g_hash_table_remove_all(set->included);
     for (guint i = set->begin; i < set->end; i++) {
-        struct wb_bundle_row *row = wb_bundle_row_at(work, i);
+        struct wb_bundle_chain *chain = wb_bundle_chain_at(work, i);
 
-        for (guint j = 0; row->fresh > 0 && j < row->bodies->len; j++) {
-            const struct wb_bundle_body *body = wb_bundle_body_at(row, j);
+        for (guint j = 0; chain->fresh > 0 && j < chain->bodies->len; j++) {
+            const struct wb_bundle_body *body = wb_bundle_body_at(chain, j);
 
             if (body->bundle != 0 || body->shared)
                 continue;
@@ -204,11 +204,11 @@ static int fill(struct wb_bundle_work *work, struct set *set)
         }
     }
     for (guint i = set->begin; r == 0 && i < set->end; i++) {
-        const struct wb_bundle_row *row = wb_bundle_row_at(work, i);
+        const struct wb_bundle_chain *chain = wb_bundle_chain_at(work, i);
 
-        for (guint j = 0; r == 0 && row->fresh > 0 && j < row->bodies->len; j++)
-            if (wb_bundle_body_at(row, j)->bundle != 0)
-                r = include_bundle(work, set, wb_bundle_body_at(row, j));
+        for (guint j = 0; r == 0 && chain->fresh > 0 && j < chain->bodies->len; j++)
+            if (wb_bundle_body_at(chain, j)->bundle != 0)
+                r = include_bundle(work, set, wb_bundle_body_at(chain, j));
     }
     sort(work, set);
     return r;
@@ -220,11 +220,11 @@ static int fill(struct wb_bundle_work *work, struct set *set)
 static void note_tried(struct wb_bundle_work *work, const struct set *set)
 {
     for (guint i = set->begin; i < set->end; i++) {
-        const struct wb_bundle_row *row = wb_bundle_row_at(work, i);
+        const struct wb_bundle_chain *chain = wb_bundle_chain_at(work, i);
 
-        for (guint j = 0; row->fresh > 0 && j < row->bodies->len; j++)
-            if (wb_bundle_body_at(row, j)->bundle == 0)
-                wb_tried_note(work->compact->tried, wb_bundle_body_at(row, j)->member.object, WB_FILE_DATA, 0);
+        for (guint j = 0; chain->fresh > 0 && j < chain->bodies->len; j++)
+            if (wb_bundle_body_at(chain, j)->bundle == 0)
+                wb_tried_note(work->compact->tried, wb_bundle_body_at(chain, j)->member.object, WB_FILE_DATA, 0);
     }
 }
 

@@ -13,21 +13,22 @@ struct wb_bundle_work {
     unsigned turn; /* wb_store.rewrites when it was gathered */
 };
 
-static inline struct wb_bundle_row *wb_bundle_row_at(const struct wb_bundle_work *work, guint i)
+static inline struct wb_bundle_chain *wb_bundle_chain_at(const struct wb_bundle_work *work, guint i)
 {
-    return work->gather->rows->pdata[i];
+    return work->gather->chains->pdata[i];
 }
 
-static inline const struct wb_bundle_body *wb_bundle_body_at(const struct wb_bundle_row *row, guint i)
+static inline const struct wb_bundle_body *wb_bundle_body_at(const struct wb_bundle_chain *chain, guint i)
 {
-    return &g_array_index(row->bodies, struct wb_bundle_body, i);
+    return &g_array_index(chain->bodies, struct wb_bundle_body, i);
 }
 
-static inline enum wb_compact_mode wb_bundle_mode_of(const struct wb_bundle_work *work, const struct wb_bundle_row *row)
+static inline enum wb_compact_mode wb_bundle_mode_of(const struct wb_bundle_work *work,
+                                                     const struct wb_bundle_chain *chain)
 {
     const struct wb_compact *compact = work->compact;
 
-    return compact->mode ? compact->mode(compact->mode_data, work->gather->dir, row->name) : WB_MODE_DELTA_ZSTD;
+    return compact->mode ? compact->mode(compact->mode_data, work->gather->dir, chain->name) : WB_MODE_DELTA_ZSTD;
 }
 
 /* Whether somebody else wants to write logs anew, or did since it was gathered, or it is to end. */

@@ -174,14 +174,14 @@ static int add(struct writing *writing, struct buffer *buffer, GArray *runs, uin
 
 static bool same_row(const struct wb_bundle_job *job, guint a, guint b)
 {
-    return b < job->members->len && member_at(job, a)->row == member_at(job, b)->row;
+    return b < job->members->len && member_at(job, a)->chain == member_at(job, b)->chain;
 }
 
-static guint row_end(const struct wb_bundle_job *job, guint row)
+static guint row_end(const struct wb_bundle_job *job, guint chain)
 {
-    guint end = row + 1;
+    guint end = chain + 1;
 
-    while (same_row(job, row, end))
+    while (same_row(job, chain, end))
         end++;
     return end;
 }
@@ -195,12 +195,12 @@ static int add_level(struct writing *writing, guint begin, guint end, guint leve
     int r = 0;
 
     *ret_more = false;
-    for (guint row = begin, next; r == 0 && row < end; row = next) {
-        next = row_end(writing->job, row);
-        if (row + level >= next)
+    for (guint chain = begin, next; r == 0 && chain < end; chain = next) {
+        next = row_end(writing->job, chain);
+        if (chain + level >= next)
             continue;
         *ret_more = true;
-        r = add(writing, buffer, runs, row + level, from, to);
+        r = add(writing, buffer, runs, chain + level, from, to);
     }
     return r;
 }
@@ -240,11 +240,11 @@ static int put_batch(struct writing *writing, guint begin, guint end, uint64_t f
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
-static uint64_t row_size(const struct wb_bundle_job *job, guint row)
+static uint64_t row_size(const struct wb_bundle_job *job, guint chain)
 {
     uint64_t size = 0;
 
-    for (guint i = row, end = row_end(job, row); i < end; i++)
+    for (guint i = chain, end = row_end(job, chain); i < end; i++)
         size = MAX(size, member_at(job, i)->size);
     return size;
 }
@@ -256,20 +256,20 @@ static int each_batch(struct writing *writing,
     const struct wb_bundle_job *job = writing->job;
     int r = 0;
 
-    for (guint row = 0, end; r == 0 && row < job->members->len; row = end) {
-        uint64_t size = row_size(job, row), sum = member_at(job, row)->size;
+    for (guint chain = 0, end; r == 0 && chain < job->members->len; chain = end) {
+        uint64_t size = row_size(job, chain), sum = member_at(job, chain)->size;
 
-        end = row_end(job, row);
+        end = row_end(job, chain);
         if (size > CHUNK) {
             for (uint64_t from = 0; r == 0 && from < size; from += CHUNK)
-                r = put(writing, row, end, from, from + CHUNK);
+                r = put(writing, chain, end, from, from + CHUNK);
             continue;
         }
         while (end < job->members->len && row_size(job, end) <= CHUNK && sum + member_at(job, end)->size <= CHUNK) {
             sum += member_at(job, end)->size;
             end = row_end(job, end);
         }
-        r = put(writing, row, end, 0, UINT64_MAX);
+        r = put(writing, chain, end, 0, UINT64_MAX);
     }
     return r;
 }

@@ -44,11 +44,11 @@ static int look_at(void *data, int dir_fd, const char *name)
 }
 
 /* The directory is not kept open over long work. */
-int wb_compact_gather(struct wb_store *store, unsigned folder, int64_t newer, int64_t older, GArray *list)
+int wb_compact_gather(struct wb_store *store, unsigned shard, int64_t newer, int64_t older, GArray *list)
 {
     struct gathering gathering = {store, newer, older, list};
 
-    return wb_shard_each(store->dir_fd, folder, look_at, &gathering);
+    return wb_shard_each(store->dir_fd, shard, look_at, &gathering);
 }
 
 /* What wayback.conf says of a log: of a directory's by that; of a file's by the name it was changed through last. */
@@ -89,13 +89,12 @@ static int pack_found(struct wb_store *store, struct wb_compact *compact, const 
     return r;
 }
 
-int wb_compact_folder(struct wb_store *store, struct wb_compact *compact, unsigned folder, int64_t newer,
-                      int64_t older)
+int wb_compact_shard(struct wb_store *store, struct wb_compact *compact, unsigned shard, int64_t newer, int64_t older)
 {
     g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
     int r, ret = 0;
 
-    r = wb_compact_gather(store, folder, newer, older, list);
+    r = wb_compact_gather(store, shard, newer, older, list);
     for (guint i = 0; r >= 0 && i < list->len; i++) {
         const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);
 

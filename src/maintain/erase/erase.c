@@ -602,25 +602,26 @@ static void erase_all(const struct job *job, GPtrArray *names)
 
 /* ---- names asked for -------------------------------------------------------------------------- */
 
-int wb_erase_tell(struct wb_problem *why, int r, const char *name)
+int wb_erase_report(struct wb_error *why, int r, const char *name)
 {
     switch (r) {
     case -ENOENT:
-        return wb_problem_set(why, r, "%s: no history of this name", name);
+        return wb_error_set(why, r, "%s: no history of this name", name);
     case -EPERM:
-        return wb_problem_set(why, r, "%s: part of its history belongs to other users", name);
+        return wb_error_set(why, r, "%s: part of its history belongs to other users", name);
     case -EISDIR:
-        return wb_problem_set(why, r, "%s: is a directory; -r erases it with everything that ever was in it", name);
+        return wb_error_set(why, r, "%s: is a directory; -r erases it with everything that ever was in it", name);
     case -EEXIST:
-        return wb_problem_set(why, r, "%s: exists again, so nothing was erased; remove it first", name);
+        return wb_error_set(why, r, "%s: exists again, so nothing was erased; remove it first", name);
     case -EROFS:
-        return wb_problem_set(why, r, "%s: the history is read-only here", name);
+        return wb_error_set(why, r, "%s: the history is read-only here", name);
     case -EUCLEAN:
-        return wb_problem_set(why, r, "%s: nothing was erased (a catalog is damaged, so the history that newer states "
-                              "need is unknown); run vfsck", name);
+        return wb_error_set(why, r,
+                            "%s: nothing was erased (a catalog is damaged, so the history that newer states "
+                            "need is unknown); run vfsck",
+                            name);
     default:
-        return wb_problem_set(why, r, "%s: not erased completely: %s; run this again to finish", name,
-                              strerror(-r));
+        return wb_error_set(why, r, "%s: not erased completely: %s; run this again to finish", name, strerror(-r));
     }
 }
 
@@ -639,19 +640,19 @@ void wb_erase_names(struct wb_history *history, struct wb_erase_name *names, siz
 }
 
 int wb_erase(struct wb_history *history, struct wb_revision *dir, const char *name, unsigned flags, int64_t before,
-             uid_t by, struct wb_erase_count *ret, struct wb_problem *why)
+             uid_t by, struct wb_erase_count *ret, struct wb_error *why)
 {
     struct wb_erase_name one = {.dir = dir, .name = name};
     struct job job = {history, flags, before, by};
     g_autoptr(GPtrArray) names = g_ptr_array_new();
 
     if (!*name || strlen(name) > WB_NAME_MAX)
-        return wb_problem_set(why, -EINVAL, "not a name whose history can be erased: \"%s\"", name);
+        return wb_error_set(why, -EINVAL, "not a name whose history can be erased: \"%s\"", name);
     g_ptr_array_add(names, &one);
     erase_all(&job, names);
     if (ret)
         *ret = one.count;
-    return one.result < 0 ? wb_erase_tell(why, one.result, name) : 0;
+    return one.result < 0 ? wb_erase_report(why, one.result, name) : 0;
 }
 
 int wb_erase_measure(struct wb_history *history, struct wb_revision *dir, const char *name, uid_t by,

@@ -39,7 +39,7 @@ struct wb_erase_freed {
  * (through capture, so that only one piece of code removes things); not with `before`, which is 0: all of its past, or
  * a moment of the past. `by`: everything that goes must be that user's, or nothing does (-EPERM); 0 may all. */
 int wb_erase(struct wb_history *history, struct wb_revision *dir, const char *name, unsigned flags, int64_t before,
-             uid_t by, struct wb_erase_count *ret, struct wb_problem *why);
+             uid_t by, struct wb_erase_count *ret, struct wb_error *why);
 
 /* One of several names. */
 struct wb_erase_name {
@@ -57,7 +57,7 @@ struct wb_erase_name {
 void wb_erase_names(struct wb_history *history, struct wb_erase_name *names, size_t count, unsigned flags, uid_t by);
 
 /* A failure in words; returns `r`. */
-int wb_erase_tell(struct wb_problem *why, int r, const char *name);
+int wb_erase_report(struct wb_error *why, int r, const char *name);
 
 /* Measures what erasing dir/name, with all below it, would free; nothing changes. `by` as of wb_erase. 0, -ENOENT: it
  * has no history, and never existed; -EPERM; or another -errno. */

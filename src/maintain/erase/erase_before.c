@@ -59,7 +59,7 @@ static int births_now(const struct wb_erasure *erasure, struct wb_object dir, GH
     struct wb_object object;
     struct dirent *entry;
     _cleanup_close_ int fd = -1;
-    int r = wb_store_locate_dir(erasure->store, dir, &fd);
+    int r = wb_catalog_path_open_dir(erasure->store, dir, &fd);
 
     if (r != 0)
         return r == WB_ABSENT || r == -ENOENT || r == -EIO ? 0 : r;
@@ -299,7 +299,7 @@ int wb_erasure_clean_image(struct wb_store *store, struct wb_object object, uint
     uint64_t at = 0;
     int r = 0;
 
-    wb_ahead_release(store, object);
+    wb_preclone_release(store, object);
     fd = wb_store_open_file(store, object, WB_FILE_IMAGE, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;

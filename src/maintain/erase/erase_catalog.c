@@ -22,7 +22,7 @@ static void drop_from(struct wb_slot *slot)
 static void drop_loss(struct wb_slot *slot)
 {
     slot->present = 0;
-    slot->fate = WB_FATE_NONE;
+    slot->unbind = WB_UNBIND_NONE;
     slot->object = WB_OBJECT_NONE;
     memset(&slot->attrs, 0, sizeof(slot->attrs));
     slot->to_dir = WB_OBJECT_NONE;
@@ -35,7 +35,7 @@ static uint16_t remaining_op(const struct wb_record *record, const struct wb_slo
 {
     if (from_gone)
         return WB_OP_FORGET;
-    if (slot->present && slot->from_length == 0 && slot->fate == WB_FATE_KEPT)
+    if (slot->present && slot->from_length == 0 && slot->unbind == WB_UNBIND_KEPT)
         return S_ISDIR(slot->attrs.mode) ? WB_OP_RMDIR : WB_OP_UNLINK;
     return WB_OP_RENAME;
 }
@@ -140,7 +140,7 @@ static int append_forget(struct wb_erasure *erasure, const struct wb_origin *ori
     struct wb_record record = {.type = WB_REC_NAME, .op = WB_OP_FORGET};
     GHashTableIter iter;
     void *value;
-    int r = wb_store_locate_dir(erasure->store, origin->dir, &fd);
+    int r = wb_catalog_path_open_dir(erasure->store, origin->dir, &fd);
 
     if (r != 0)
         return r < 0 ? r : -ENOENT;

@@ -86,7 +86,7 @@ static enum wb_slot_action judge_slot(struct wb_catalog_edit *edit, const struct
         g_hash_table_remove(edit->held, name);
     if (happened && lost && record->when > lost->lost) {
         lost->lost = record->when;
-        lost->kept = slot->fate == WB_FATE_KEPT;
+        lost->kept = slot->unbind == WB_UNBIND_KEPT;
     }
     if (!wb_erasure_reaches(edit->erasure, record)) {
         if (lost && happened)
@@ -194,7 +194,7 @@ static void note_departure(struct wb_erasure *erasure, struct wb_object dir, con
 {
     struct wb_origin *to = wb_erasure_origin(erasure, slot->to_dir);
 
-    if (slot->fate != WB_FATE_MOVED)
+    if (slot->unbind != WB_UNBIND_RENAMED)
         return;
     if (to && !wb_object_equal(dir, to->dir))
         to->crossed = true;
@@ -307,7 +307,7 @@ int wb_erasure_survey(struct wb_erasure *erasure)
             r = survey_log(erasure, victim->object, victim->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO,
                            survey_victim_record);
     }
-    for (unsigned i = 0; r >= 0 && i < WB_FOLDERS; i++)
+    for (unsigned i = 0; r >= 0 && i < WB_SHARDS; i++)
         r = wb_shard_each(erasure->store->dir_fd, i, survey_entry, erasure);
     g_hash_table_iter_init(&iter, erasure->origins);
     while (g_hash_table_iter_next(&iter, &key, NULL))

@@ -88,7 +88,7 @@ static void note_slot(struct wb_erasure *erasure, struct wb_object log, const st
 {
     struct wb_origin *origin = wb_erasure_origin(erasure, log), *from;
 
-    if (slot->present && slot->fate == WB_FATE_MOVED && may_live(erasure, slot->object))
+    if (slot->present && slot->unbind == WB_UNBIND_RENAMED && may_live(erasure, slot->object))
         note(erasure, slot->to_dir, slot->to_name, slot->to_length);
     if (record->op != WB_OP_LINK || slot->from_length == 0)
         return;
@@ -124,7 +124,7 @@ void wb_erasure_note_names(struct wb_erasure *erasure, struct wb_object log, con
 static int look(struct wb_erasure *erasure, const struct wb_left_name *name, struct wb_object *ret)
 {
     _cleanup_close_ int fd = -1;
-    int r = wb_store_locate_dir(erasure->store, name->dir, &fd);
+    int r = wb_catalog_path_open_dir(erasure->store, name->dir, &fd);
 
     if (r == 0)
         r = wb_object_stat(erasure->store, fd, name->name, ret, NULL, NULL);
@@ -612,7 +612,7 @@ static int gather_present(struct wb_erasure *erasure, struct wb_erased_name *tar
 static int lives_elsewhere(struct wb_erasure *erasure, struct wb_object dir)
 {
     _cleanup_close_ int fd = -1;
-    int r = wb_store_locate_dir(erasure->store, dir, &fd);
+    int r = wb_catalog_path_open_dir(erasure->store, dir, &fd);
 
     if (r == 0)
         return 1;
@@ -676,12 +676,12 @@ static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const s
 /* Only -r may erase what was a directory at last. */
 static int check_newest(const struct wb_erasure *erasure, const struct wb_erased_name *target)
 {
-    struct wb_overwrite_found overwrite;
+    struct wb_unbind_record overwrite;
     int r;
 
     if (erasure->flags & WB_ERASE_RECURSIVE)
         return 0;
-    r = wb_lookback_loss(erasure->store, wb_revision_object(target->dir), target->name, WB_WHEN_PRESENT, &overwrite);
+    r = wb_lookback_unbind(erasure->store, wb_revision_object(target->dir), target->name, WB_WHEN_PRESENT, &overwrite);
     return r == 0 && S_ISDIR(overwrite.attrs.mode) ? -EISDIR : 0;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The changes from the first that is named to the last become two: for a moment before the first, or between them, both
- * are undone together (WB_RECORD_COALESCED), so that of each byte only what the oldest of them tells is needed. Thinning
- * leaves the heads of what it drops, since no record may move; here the log is written anew, with nobody writing, and
- * what is left of the changes tells attributes, sizes and ranges of the state before them only.
+ * are undone together (WB_RECORD_COALESCED), so that of each byte only what the oldest of them tells is needed.
+ * Thinning leaves the heads of what it drops, since no record may move; here the log is written anew, with nobody
+ * writing, and what is left of the changes tells attributes, sizes and ranges of the state before them only.
  */
 #include "maintain/erase/erase_versions.h"
 
@@ -175,8 +175,8 @@ static int look_at_catalogs(struct wb_erasing *erasing)
     g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
     int r = 0;
 
-    for (unsigned folder = 0; r == 0 && folder < WB_FOLDERS; folder++)
-        r = wb_compact_gather(erasing->store, folder, INT64_MIN, WB_WHEN_PRESENT, list);
+    for (unsigned shard = 0; r == 0 && shard < WB_SHARDS; shard++)
+        r = wb_compact_gather(erasing->store, shard, INT64_MIN, WB_WHEN_PRESENT, list);
     for (guint i = 0; r == 0 && i < list->len; i++) {
         const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);
 

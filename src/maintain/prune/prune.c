@@ -88,9 +88,9 @@ static int look_at(void *data, int dir_fd, const char *name)
 }
 
 /* Adds those of a folder, 0 to 255. */
-static int prune_find_bodies(struct wb_prune *prune, unsigned folder)
+static int prune_find_bodies(struct wb_prune *prune, unsigned shard)
 {
-    return prune->store->grave_fd < 0 ? 0 : wb_shard_each(prune->store->grave_fd, folder, look_at, prune);
+    return prune->store->grave_fd < 0 ? 0 : wb_shard_each(prune->store->grave_fd, shard, look_at, prune);
 }
 
 static void prune_sort_bodies(struct wb_prune *prune)
@@ -304,7 +304,7 @@ int wb_prune_remove_bodies(struct wb_prune *prune)
  * How many snapshots of keepers, or of the whole tree, are of an earlier moment, or -errno. *ret_users: the oldest
  * other one, which holds no more than its directory; 0: there is none.
  */
-static int64_t earlier_snapshots(struct wb_store *store, int64_t before, int64_t *ret_users, struct wb_problem *why)
+static int64_t earlier_snapshots(struct wb_store *store, int64_t before, int64_t *ret_users, struct wb_error *why)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
     char text[WB_WHEN_TEXT_MAX];
@@ -313,13 +313,13 @@ static int64_t earlier_snapshots(struct wb_store *store, int64_t before, int64_t
 
     *ret_users = 0;
     if (r < 0)
-        return wb_problem_set(why, r, "cannot read the snapshots: %s", g_strerror(-r));
+        return wb_error_set(why, r, "cannot read the snapshots: %s", g_strerror(-r));
     for (size_t i = 0; i < all->count && all->list[i].when < before; i++) {
         const struct wb_snapshot *snapshot = &all->list[i];
 
         if (wb_snapshot_is_keepers(snapshot) || wb_object_equal(snapshot->scope, store->header.root)) {
             if (count++ == 0)
-                wb_problem_set(why, -EEXIST, "%s of %s", snapshot->name, wb_when_print(snapshot->when, 0, text));
+                wb_error_set(why, -EEXIST, "%s of %s", snapshot->name, wb_when_print(snapshot->when, 0, text));
         } else if (*ret_users == 0) {
             *ret_users = snapshot->when;
         }
@@ -328,14 +328,14 @@ static int64_t earlier_snapshots(struct wb_store *store, int64_t before, int64_t
 }
 
 /* With all changes kept away. */
-static int hide(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_problem *why)
+static int hide(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_error *why)
 {
     int64_t users, count = earlier_snapshots(prune->store, prune->options.before, &users, why);
     int64_t pinned = prune->options.pinned ? prune->options.pinned(prune->options.data) : 0;
 
     *ret_snapshots = count > 0 ? (uint64_t)count : 0;
     if (count == 0 && pinned > 0 && pinned < prune->options.before)
-        return wb_problem_set(why, -EEXIST, "a process still needs an older state");
+        return wb_error_set(why, -EEXIST, "a process still needs an older state");
     if (count != 0)
         return count < 0 ? (int)count : -EEXIST;
     /* What users hold of their directories stays; all others are forgotten up to the same moment. */
@@ -352,7 +352,7 @@ static int hide(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_probl
     return 0;
 }
 
-static int publish(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_problem *why)
+static int publish(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_error *why)
 {
     int r;
 
@@ -364,26 +364,26 @@ static int publish(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_pr
     if (r == 0 && !prune->options.dry_run && prune->options.before > 0) {
         r = wb_store_forget_hidden(prune->store);
         if (r < 0)
-            wb_problem_set(why, r, "cannot write the header of the store: %s", g_strerror(-r));
+            wb_error_set(why, r, "cannot write the header of the store: %s", g_strerror(-r));
     }
     pthread_mutex_unlock(&prune->store->forgetting);
     return r;
 }
 
 int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct wb_prune_options *options,
-                   uint64_t *ret_snapshots, struct wb_problem *why)
+                   uint64_t *ret_snapshots, struct wb_error *why)
 {
     struct wb_prune *prune;
     int r;
 
     *ret_snapshots = 0;
     if (!store->writable)
-        return wb_problem_set(why, -EROFS, "the history is read-only here");
+        return wb_error_set(why, -EROFS, "the history is read-only here");
     if (options->before <= 0 || options->before >= wb_store_now(store))
-        return wb_problem_set(why, -EINVAL, "not a time in the past");
+        return wb_error_set(why, -EINVAL, "not a time in the past");
     prune = g_try_new0(struct wb_prune, 1);
     if (!prune)
-        return wb_problem_set(why, -ENOMEM, "no memory");
+        return wb_error_set(why, -ENOMEM, "no memory");
     prune->store = store;
     prune->options = *options;
     /* What was forgotten already stays so; there may be something left of it. */
@@ -485,10 +485,10 @@ static bool is_spared(const struct wb_prune *prune, const struct wb_compact_foun
            wb_prune_before(prune, found->object) <= options->before;
 }
 
-static int prune_folder(struct wb_prune *prune, unsigned folder)
+static int prune_folder(struct wb_prune *prune, unsigned shard)
 {
     g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
-    int r = wb_compact_gather(prune->store, folder, INT64_MIN, WB_WHEN_PRESENT, list);
+    int r = wb_compact_gather(prune->store, shard, INT64_MIN, WB_WHEN_PRESENT, list);
 
     for (guint i = 0; r >= 0 && i < list->len; i++) {
         const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);
@@ -504,17 +504,17 @@ static int prune_folder(struct wb_prune *prune, unsigned folder)
 int wb_prune_step(struct wb_prune *prune, unsigned step, struct wb_prune_count *count)
 {
     prune->count = count;
-    if (step < WB_FOLDERS)
+    if (step < WB_SHARDS)
         return prune_find_bodies(prune, step);
-    if (step == WB_FOLDERS) {
+    if (step == WB_SHARDS) {
         int r = find_limits(prune);
 
         if (r < 0)
             return r;
         prune_sort_bodies(prune);
     }
-    if (step < 2 * WB_FOLDERS)
-        return prune_folder(prune, step - WB_FOLDERS);
+    if (step < 2 * WB_SHARDS)
+        return prune_folder(prune, step - WB_SHARDS);
     return wb_prune_remove_bodies(prune);
 }
 

@@ -77,7 +77,7 @@ struct wb_prune;
  * they do not cover is forgotten beyond it, up to `before`.
  */
 int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct wb_prune_options *options,
-                   uint64_t *ret_snapshots, struct wb_problem *why);
+                   uint64_t *ret_snapshots, struct wb_error *why);
 
 /* One step, number 0 to WB_PRUNE_STEPS - 1, in this order. 0; -ECANCELED: told to stop; or -errno. */
 #define WB_PRUNE_STEPS 513u

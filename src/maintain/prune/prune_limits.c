@@ -255,8 +255,11 @@ static int take_place(struct wb_prune_limits *limits, const struct wb_record *re
 static int take_slot(struct wb_prune_limits *limits, struct wb_object dir, const struct wb_record *record,
                      const struct wb_slot *slot)
 {
-    struct edge edge = {.child = slot->object, .parent = dir, .until = record->when,
-                        .is_dir = S_ISDIR(slot->attrs.mode), .moved = slot->fate == WB_FATE_MOVED};
+    struct edge edge = {.child = slot->object,
+                        .parent = dir,
+                        .until = record->when,
+                        .is_dir = S_ISDIR(slot->attrs.mode),
+                        .moved = slot->unbind == WB_UNBIND_RENAMED};
     int r = 0;
 
     if (!slot->present)
@@ -307,10 +310,10 @@ static int read_catalogs(struct wb_prune_limits *limits)
 {
     int r = 0;
 
-    for (unsigned folder = 0; r >= 0 && folder < WB_FOLDERS; folder++) {
+    for (unsigned shard = 0; r >= 0 && shard < WB_SHARDS; shard++) {
         g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
 
-        r = wb_compact_gather(limits->store, folder, INT64_MIN, WB_WHEN_PRESENT, list);
+        r = wb_compact_gather(limits->store, shard, INT64_MIN, WB_WHEN_PRESENT, list);
         for (guint i = 0; r >= 0 && i < list->len; i++) {
             const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);
 

@@ -242,7 +242,7 @@ static int carry_out(struct wb_log *log, const struct wb_prune_step *step)
     else if (fallocate(log->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)wb_log_physical(log, step->at),
                        (off_t)step->length) < 0)
         r = -errno;
-    wb_log_stamp(log->fd, log->last_when);
+    wb_log_set_mtime(log->fd, log->last_when);
     pthread_mutex_unlock(&log->lock);
     return r;
 }
@@ -255,7 +255,7 @@ static bool makes_holes(struct wb_log *log)
     pthread_mutex_lock(&log->lock);
     r = fallocate(log->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                   (off_t)(wb_log_physical(log, log->tail) + ((uint64_t)1 << 30)), 4096);
-    wb_log_stamp(log->fd, log->last_when);
+    wb_log_set_mtime(log->fd, log->last_when);
     pthread_mutex_unlock(&log->lock);
     return r == 0;
 }
@@ -556,11 +556,11 @@ static int look_at_room(const struct sifting *sifting, int fd, uint64_t *stays, 
 static int suspend(const struct sifting *sifting)
 {
     struct wb_store *store = sifting->prune->store;
-    int r = wb_stamp_prepare(store);
+    int r = wb_log_mtime_prepare(store);
 
     if (r == -ENOSPC || r == -EDQUOT)
         return 0;
-    return r < 0 ? r : wb_stamp_suspend(store, sifting->object);
+    return r < 0 ? r : wb_log_mtime_suspend(store, sifting->object);
 }
 
 /*
@@ -589,7 +589,7 @@ static int in_place(void *data, struct wb_log *log, bool full)
     if (r < 0)
         return soon && stays <= room / 2 ? 0 : r;
     r = wb_prune_place(sifting->prune, log, log->unpacked, end);
-    resumed = wb_stamp_resume(store);
+    resumed = wb_log_mtime_resume(store);
     r = r >= 0 && resumed < 0 ? resumed : r;
     if (fstat(log->fd, &after) == 0 && after.st_blocks < before.st_blocks)
         sifting->prune->count->log_bytes += (uint64_t)(before.st_blocks - after.st_blocks) * 512;

@@ -27,14 +27,14 @@
 #include <sys/xattr.h>
 #include <time.h>
 
-static int open_tree(const char *tree, struct wb_problem *why)
+static int open_tree(const char *tree, struct wb_error *why)
 {
     int fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    return fd < 0 ? wb_problem_set(why, -errno, "%s; TREE must be a source tree", g_strerror(errno)) : fd;
+    return fd < 0 ? wb_error_set(why, -errno, "%s; TREE must be a source tree", g_strerror(errno)) : fd;
 }
 
-static int read_uuid(int dir_fd, uint8_t uuid[16], struct wb_problem *why)
+static int read_uuid(int dir_fd, uint8_t uuid[16], struct wb_error *why)
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, WB_HEADER_NAME, O_RDONLY, 0);
     uint8_t data[WB_HEADER_SIZE];
@@ -45,13 +45,13 @@ static int read_uuid(int dir_fd, uint8_t uuid[16], struct wb_problem *why)
     if (r >= 0)
         r = wb_header_decode(data, length, &header);
     if (r < 0)
-        return wb_problem_set(why, r, "the header of the store cannot be read: %s; run vfsck", g_strerror(-r));
+        return wb_error_set(why, r, "the header of the store cannot be read: %s; run vfsck", g_strerror(-r));
     memcpy(uuid, header.uuid, sizeof(header.uuid));
     return 0;
 }
 
 /* Opens it as a mount does, so that what a crash left is dealt with and all is on the disk. */
-static int settle(struct wb_move_places *places, struct wb_problem *why)
+static int settle(struct wb_move_places *places, struct wb_error *why)
 {
     struct wb_store *store = NULL;
     int r = wb_store_open(&store, places->src_fd, places->store, WB_STORE_WRITE, why);
@@ -65,11 +65,10 @@ static int settle(struct wb_move_places *places, struct wb_problem *why)
     }
     r = wb_recover(store, NULL);
     wb_store_free(store);
-    return r < 0 ? wb_problem_set(why, r, "the recovery of the store after a crash failed: %s", g_strerror(-r))
-                 : 0;
+    return r < 0 ? wb_error_set(why, r, "the recovery of the store after a crash failed: %s", g_strerror(-r)) : 0;
 }
 
-static int open_from(struct wb_move_places *places, unsigned flags, struct wb_problem *why)
+static int open_from(struct wb_move_places *places, unsigned flags, struct wb_error *why)
 {
     struct wb_moving *moving = &places->moving;
     const char *home = places->store ? places->store : WB_STORE_NAME;
@@ -83,14 +82,14 @@ static int open_from(struct wb_move_places *places, unsigned flags, struct wb_pr
     if (r >= 0)
         r = read_uuid(moving->from_fd, moving->coming.uuid, why);
     if (r >= 0 && (r = wb_move_path(moving->from_fd, moving->result->from)) < 0)
-        wb_problem_set(why, r, "cannot determine the place of the store %s", home);
+        wb_error_set(why, r, "cannot determine the place of the store %s", home);
     return r < 0 ? r : 0;
 }
 
 /* ---- the move ------------------------------------------------------------------------------------ */
 
 /* What a move left in the old place, once the store is to_fd for good. */
-static int clear_remains(struct wb_move_places *places, struct wb_problem *why)
+static int clear_remains(struct wb_move_places *places, struct wb_error *why)
 {
     struct wb_moving *moving = &places->moving;
     struct wb_signpost here, there;
@@ -101,37 +100,37 @@ static int clear_remains(struct wb_move_places *places, struct wb_problem *why)
     if (r <= 0 || here.kind != WB_SIGNPOST_REMAINS)
         return r < 0 ? r : 0;
     if (fstat(places->src_fd, &before) < 0)
-        return wb_problem_set(why, -errno, "the root of the tree: %s", g_strerror(errno));
+        return wb_error_set(why, -errno, "the root of the tree: %s", g_strerror(errno));
     r = wb_move_lead_from_tree(places);
     if (r < 0)
-        return wb_problem_set(why, r, "the store is in %s now, but its new place cannot be recorded in the tree: %s",
-                              moving->result->to, g_strerror(-r));
+        return wb_error_set(why, r, "the store is in %s now, but its new place cannot be recorded in the tree: %s",
+                            moving->result->to, g_strerror(-r));
     old = open(here.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (old < 0 && errno != ENOENT)
-        return wb_problem_set(why, -errno, "the store is in %s now; its remaining files in %s cannot be removed: %s",
-                              moving->result->to, here.path, g_strerror(errno));
+        return wb_error_set(why, -errno, "the store is in %s now; its remaining files in %s cannot be removed: %s",
+                            moving->result->to, here.path, g_strerror(errno));
     /* Only where the signpost says so: anything else may be there by now. */
     if (old >= 0 && wb_signpost_read(old, &there) > 0 && there.kind == WB_SIGNPOST_LEADS &&
         memcmp(there.uuid, here.uuid, sizeof(here.uuid)) == 0)
         r = wb_moving_clear(old, false);
     if (r < 0)
-        return wb_problem_set(why, r, "the store is in %s now; its remaining files in %s cannot be removed: %s",
-                              moving->result->to, here.path, g_strerror(-r));
+        return wb_error_set(why, r, "the store is in %s now; its remaining files in %s cannot be removed: %s",
+                            moving->result->to, here.path, g_strerror(-r));
     wb_move_remove_staging(places);
     /* What was cleared may go on as the graveyard: whole, as who checks it expects. */
     r = grave = wb_store_dir_grave(places->src_fd, moving->to_fd, true);
     if (r >= 0)
         r = wb_store_dir_fill(grave);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot keep deleted files of the tree: %s", g_strerror(-r));
+        return wb_error_set(why, r, "cannot keep deleted files of the tree: %s", g_strerror(-r));
     /* The root keeps its times: nothing of the user's has changed. A courtesy only. */
     if (futimens(places->src_fd, (struct timespec[]){before.st_atim, before.st_mtim}) < 0)
         errno = 0;
     r = wb_signpost_remove(moving->to_fd);
-    return r < 0 ? wb_problem_set(why, r, "%s: %s", moving->result->to, g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r, "%s: %s", moving->result->to, g_strerror(-r)) : 0;
 }
 
-static int make_move(struct wb_move_places *places, struct wb_problem *why)
+static int make_move(struct wb_move_places *places, struct wb_error *why)
 {
     struct wb_moving *moving = &places->moving;
     int r = wb_move_announce(places, why);
@@ -142,12 +141,12 @@ static int make_move(struct wb_move_places *places, struct wb_problem *why)
         return r;
     r = wb_moving_copy_as(moving, WB_HEADER_NAME, WB_ARRIVING_NAME);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
-                              g_strerror(-r));
+        return wb_error_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
+                            g_strerror(-r));
     /* This makes it the store. */
     r = wb_move_lead(moving->from_fd, moving);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot write to %s: %s", moving->result->from, g_strerror(-r));
+        return wb_error_set(why, r, "cannot write to %s: %s", moving->result->from, g_strerror(-r));
     r = wb_store_arrive(places->src_fd, moving->to_fd, moving->result->to, why);
     if (r < 0)
         return r;
@@ -156,14 +155,14 @@ static int make_move(struct wb_move_places *places, struct wb_problem *why)
 }
 
 /* Makes `change`, of which the records say nothing, while everything that happens in SRC counts as recorded. */
-static int in_offline_span(struct wb_move_places *places, int (*change)(struct wb_move_places *, struct wb_problem *),
-                           struct wb_problem *why)
+static int in_offline_span(struct wb_move_places *places, int (*change)(struct wb_move_places *, struct wb_error *),
+                           struct wb_error *why)
 {
     struct wb_moving *moving = &places->moving;
     int r = wb_spans_begin_offline(moving->from_fd);
 
     if (r < 0)
-        return wb_problem_set(why, r, "cannot write to %s: %s", moving->result->from, g_strerror(-r));
+        return wb_error_set(why, r, "cannot write to %s: %s", moving->result->from, g_strerror(-r));
     r = change(places, why);
     /* Where it cannot be written, changes that others make before the next mount go unnoticed. */
     if (wb_spans_end_offline(moving->result->moved ? moving->to_fd : moving->from_fd) < 0)
@@ -171,7 +170,7 @@ static int in_offline_span(struct wb_move_places *places, int (*change)(struct w
     return r;
 }
 
-static int move(struct wb_move_places *places, const char *tree, const char *to, unsigned flags, struct wb_problem *why)
+static int move(struct wb_move_places *places, const char *tree, const char *to, unsigned flags, struct wb_error *why)
 {
     struct wb_moving *moving = &places->moving;
     int r = places->src_fd = open_tree(tree, why);
@@ -191,7 +190,7 @@ static int move(struct wb_move_places *places, const char *tree, const char *to,
 }
 
 int wb_store_move(const char *tree, const char *store, const char *to, unsigned flags, wb_move_progress progress,
-                  void *data, struct wb_move_result *ret, struct wb_problem *why)
+                  void *data, struct wb_move_result *ret, struct wb_error *why)
 {
     struct wb_move_places places = {
         .src_fd = -1, .from_lock = -1, .to_lock = -1, .store = store,
@@ -210,7 +209,7 @@ int wb_store_move(const char *tree, const char *store, const char *to, unsigned 
     return r;
 }
 
-int wb_store_where(const char *tree, const char *store, struct wb_move_result *ret, struct wb_problem *why)
+int wb_store_where(const char *tree, const char *store, struct wb_move_result *ret, struct wb_error *why)
 {
     _cleanup_close_ int src_fd = open_tree(tree, why), dir_fd = -1, inside = -1;
     struct wb_signpost here;
@@ -631,7 +630,7 @@ static int64_t since_boot(void)
     return clock_gettime(CLOCK_BOOTTIME, &now) < 0 ? 0 : when_of(now);
 }
 
-int wb_moving_copy(struct wb_moving *moving, struct wb_problem *why)
+int wb_moving_copy(struct wb_moving *moving, struct wb_error *why)
 {
     int r;
 
@@ -641,13 +640,14 @@ int wb_moving_copy(struct wb_moving *moving, struct wb_problem *why)
     r = walk(moving, moving->from_fd, moving->to_fd, "", 0);
     g_clear_pointer(&moving->links, g_hash_table_unref);
     if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped; the store was not moved, and the next attempt uses the copied files");
+        return wb_error_set(why, r, "stopped; the store was not moved, and the next attempt uses the copied files");
     if (r == 0 && !moving->look_only)
         r = moving_sync(moving);
     moving->done = r == 0 && !moving->look_only ? moving->begun : 0;
     moving->done_shift = moving->shift;
-    return r < 0 ? wb_problem_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
-                                  g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
+                                g_strerror(-r))
+                 : 0;
 }
 
 int wb_moving_clear(int dir_fd, bool is_grave)

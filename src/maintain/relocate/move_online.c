@@ -52,7 +52,7 @@ static int duplicate(int fd)
  * Deleted files are to be where they can be renamed to. A store that leaves the tree for another device leaves its
  * directory to them.
  */
-static int open_graves(struct online *online, struct wb_problem *why)
+static int open_graves(struct online *online, struct wb_error *why)
 {
     struct wb_moving *moving = &online->places.moving;
     int src_fd = online->places.src_fd, r;
@@ -68,11 +68,11 @@ static int open_graves(struct online *online, struct wb_problem *why)
     }
     if (r >= 0)
         r = wb_store_dir_fill(online->to_grave);
-    return r < 0 ? wb_problem_set(why, r, "cannot keep deleted files of the tree: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r, "cannot keep deleted files of the tree: %s", g_strerror(-r)) : 0;
 }
 
 /* Until few files are left, or no fewer than before. */
-static int copy_ahead(struct online *online, struct wb_problem *why)
+static int copy_ahead(struct online *online, struct wb_error *why)
 {
     struct wb_moving *moving = &online->places.moving;
     uint64_t files = UINT64_MAX, total = 0, bytes = 0;
@@ -97,7 +97,7 @@ static int copy_ahead(struct online *online, struct wb_problem *why)
     return r;
 }
 
-static int prepare(struct online *online, struct wb_problem *why)
+static int prepare(struct online *online, struct wb_error *why)
 {
     struct wb_moving *moving = &online->places.moving;
     int r = wb_move_check_readers(online->store, why);
@@ -114,7 +114,7 @@ static int prepare(struct online *online, struct wb_problem *why)
 /* ---- the switch, with the store owned ---------------------------------------------------------- */
 
 /* What is left, and the copy opened, which takes over the lock of the new place. */
-static int make_copy(struct online *online, struct wb_store **ret, struct wb_problem *why)
+static int make_copy(struct online *online, struct wb_store **ret, struct wb_error *why)
 {
     struct wb_move_places *places = &online->places;
     struct wb_moving *moving = &places->moving;
@@ -125,33 +125,33 @@ static int make_copy(struct online *online, struct wb_store **ret, struct wb_pro
         return r;
     r = wb_moving_copy_as(moving, WB_HEADER_NAME, WB_ARRIVING_NAME);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
-                              g_strerror(-r));
+        return wb_error_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
+                            g_strerror(-r));
     place = (struct wb_store_place){duplicate(moving->to_fd), duplicate(online->to_grave), places->to_lock};
     places->to_lock = -1;
     r = wb_store_open_copy(ret, online->store, &place, moving->result->to, why);
     if (r < 0 || place.dir_fd < 0 || place.grave_fd < 0) {
         *ret = r < 0 ? NULL : wb_store_abandon(*ret);
-        return r < 0 ? r : wb_problem_set(why, -EMFILE, "too few file descriptors for the store in %s",
-                                          moving->result->to);
+        return r < 0 ? r
+                     : wb_error_set(why, -EMFILE, "too few file descriptors for the store in %s", moving->result->to);
     }
     return 0;
 }
 
 /* This makes the copy the store, and what was the store is in *copy. */
-static int lead(struct online *online, struct wb_store *copy, struct wb_problem *why)
+static int lead(struct online *online, struct wb_store *copy, struct wb_error *why)
 {
     struct wb_moving *moving = &online->places.moving;
     int r = wb_move_lead(moving->from_fd, moving);
 
     if (r < 0)
-        return wb_problem_set(why, r, "cannot write to %s: %s", moving->result->from, g_strerror(-r));
+        return wb_error_set(why, r, "cannot write to %s: %s", moving->result->from, g_strerror(-r));
     wb_store_exchange(online->store, copy);
     moving->result->moved = true;
     return 0;
 }
 
-static int lead_from_tree(struct online *online, struct wb_problem *why)
+static int lead_from_tree(struct online *online, struct wb_error *why)
 {
     struct wb_move_places *places = &online->places;
     struct stat before;
@@ -159,8 +159,8 @@ static int lead_from_tree(struct online *online, struct wb_problem *why)
     int r = wb_move_lead_from_tree(places);
 
     if (r < 0)
-        return wb_problem_set(why, r, "the store is in %s now, but its new place cannot be recorded in the tree: %s",
-                              places->moving.result->to, g_strerror(-r));
+        return wb_error_set(why, r, "the store is in %s now, but its new place cannot be recorded in the tree: %s",
+                            places->moving.result->to, g_strerror(-r));
     wb_move_remove_staging(places);
     /* The root keeps its times: nothing of the user's has changed. A courtesy only. */
     if (known && futimens(places->src_fd, (struct timespec[]){before.st_atim, before.st_mtim}) < 0)
@@ -170,7 +170,7 @@ static int lead_from_tree(struct online *online, struct wb_problem *why)
 }
 
 /* What fails here is done by the next mount: until then, what it concerns is refused. */
-static int arrive(struct online *online, struct wb_problem *why)
+static int arrive(struct online *online, struct wb_error *why)
 {
     const struct wb_moving *moving = &online->places.moving;
     int r = wb_store_arrive_from(online->from_grave, online->to_grave, moving->to_fd, moving->result->to, why);
@@ -179,7 +179,7 @@ static int arrive(struct online *online, struct wb_problem *why)
     return r < 0 ? r : lead_from_tree(online, why);
 }
 
-static int switch_over(struct online *online, struct wb_store **ret_old, struct wb_problem *why)
+static int switch_over(struct online *online, struct wb_store **ret_old, struct wb_error *why)
 {
     struct wb_store *copy = NULL;
     unsigned hold;
@@ -187,7 +187,7 @@ static int switch_over(struct online *online, struct wb_store **ret_old, struct 
     int r = wb_move_check_readers(online->store, why);
 
     if (r == 0 && (r = wb_store_rest(online->store)) < 0)
-        wb_problem_set(why, r, "a failed change cannot be aborted because the store is full; free space first");
+        wb_error_set(why, r, "a failed change cannot be aborted because the store is full; free space first");
     if (r == 0)
         r = make_copy(online, &copy, why);
     if (r == 0)
@@ -221,7 +221,7 @@ static int open_remains(struct online *online, const struct wb_signpost *here)
     return fd < 0 ? -errno : fd;
 }
 
-static int clear_remains(struct online *online, struct wb_problem *why)
+static int clear_remains(struct online *online, struct wb_error *why)
 {
     struct wb_moving *moving = &online->places.moving;
     struct wb_signpost here, there;
@@ -239,8 +239,9 @@ static int clear_remains(struct online *online, struct wb_problem *why)
         r = wb_moving_clear(old, wb_move_same_dir(old, online->store->grave_fd));
     if (r >= 0)
         r = wb_signpost_remove(moving->to_fd);
-    return r < 0 ? wb_problem_set(why, r, "the store is in %s now; its remaining files in %s cannot be removed: %s",
-                                  moving->result->to, here.path, g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r, "the store is in %s now; its remaining files in %s cannot be removed: %s",
+                                moving->result->to, here.path, g_strerror(-r))
+                 : 0;
 }
 
 static bool is_left_to_do(const struct wb_moving *moving)
@@ -250,7 +251,7 @@ static bool is_left_to_do(const struct wb_moving *moving)
     return wb_signpost_read(moving->to_fd, &here) > 0 && here.kind == WB_SIGNPOST_REMAINS;
 }
 
-static int move(struct online *online, const char *to, struct wb_problem *why)
+static int move(struct online *online, const char *to, struct wb_error *why)
 {
     struct wb_moving *moving = &online->places.moving;
     struct wb_store *old = NULL;
@@ -262,7 +263,7 @@ static int move(struct online *online, const char *to, struct wb_problem *why)
     if (r >= 0)
         r = wb_move_path(moving->from_fd, moving->result->from);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot determine the place of the store");
+        return wb_error_set(why, r, "cannot determine the place of the store");
     memcpy(moving->coming.uuid, online->store->header.uuid, sizeof(moving->coming.uuid));
     r = wb_move_open_to(&online->places, to ? to : inside, why);
     if (r < 0)
@@ -275,20 +276,20 @@ static int move(struct online *online, const char *to, struct wb_problem *why)
     if (r < 0)
         return r;
     if (!online->host->own(online->host->data))
-        return wb_problem_set(why, -EAGAIN, "changes in progress in the mount did not end; try again later");
+        return wb_error_set(why, -EAGAIN, "changes in progress in the mount did not end; try again later");
     r = moving->result->moved ? lead_from_tree(online, why) : switch_over(online, &old, why);
     online->host->release(online->host->data);
     wb_store_abandon(old);
     return r == 0 ? clear_remains(online, why) : r;
 }
 
-int wb_store_move_check(const struct wb_store *store, struct wb_problem *why)
+int wb_store_move_check(const struct wb_store *store, struct wb_error *why)
 {
     return wb_move_check_readers(store, why);
 }
 
 int wb_store_move_online(struct wb_store *store, const struct wb_move_host *host, const char *to,
-                         struct wb_move_result *ret, struct wb_problem *why)
+                         struct wb_move_result *ret, struct wb_error *why)
 {
     /* Deleted files follow by rename(2), and the root gets a signpost. */
     WB_IN_SPAN(store);

@@ -21,7 +21,7 @@ struct wb_move_host {
 };
 
 /* Whether another process is in the way. 0, or -EBUSY with a line in `why`. */
-int wb_store_move_check(const struct wb_store *store, struct wb_problem *why);
+int wb_store_move_check(const struct wb_store *store, struct wb_error *why);
 
 /*
  * `to`: where it is to be, NULL: in the tree. 0, or a negative errno with a line in `why`, as of wb_store_move;
@@ -30,4 +30,4 @@ int wb_store_move_check(const struct wb_store *store, struct wb_problem *why);
  * is removed.
  */
 int wb_store_move_online(struct wb_store *store, const struct wb_move_host *host, const char *to,
-                         struct wb_move_result *ret, struct wb_problem *why);
+                         struct wb_move_result *ret, struct wb_error *why);

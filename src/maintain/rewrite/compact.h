@@ -52,7 +52,7 @@ struct wb_compact {
     bool (*in_use)(void *data, struct wb_object object);
     void *in_use_data;
     /* what has a name in a directory, or (NULL) the directory itself: packed at all, and how; may be NULL: as well as
-     * can be. Logs are asked for as well where wb_compact_folder packs them, if `mode_of_logs`. */
+     * can be. Logs are asked for as well where wb_compact_shard packs them, if `mode_of_logs`. */
     enum wb_compact_mode (*mode)(void *data, struct wb_object dir, const char *name);
     void *mode_data;
     bool mode_of_logs;
@@ -119,6 +119,5 @@ struct wb_compact_found {
     struct wb_object object;
     enum wb_object_file file;
 };
-int wb_compact_gather(struct wb_store *store, unsigned folder, int64_t newer, int64_t older, GArray *list);
-int wb_compact_folder(struct wb_store *store, struct wb_compact *compact, unsigned folder, int64_t newer,
-                      int64_t older);
+int wb_compact_gather(struct wb_store *store, unsigned shard, int64_t newer, int64_t older, GArray *list);
+int wb_compact_shard(struct wb_store *store, struct wb_compact *compact, unsigned shard, int64_t newer, int64_t older);

@@ -90,7 +90,7 @@ static int take_noted(void *data, int fd, const char *name)
     return 0;
 }
 
-int wb_thin_replaced_rest(struct wb_thinner *thinner, unsigned folder)
+int wb_thin_replaced_rest(struct wb_thinner *thinner, unsigned shard)
 {
     struct rest rest = {thinner, NULL};
     int r;
@@ -99,7 +99,7 @@ int wb_thin_replaced_rest(struct wb_thinner *thinner, unsigned folder)
     if (thinner->catalogs.blind || thinner->catalogs.unknown_spans->len > 0 || thinner->store->grave_fd < 0)
         return 0;
     rest.bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_body));
-    r = wb_shard_each(thinner->store->dir_fd, folder, take_noted, &rest);
+    r = wb_shard_each(thinner->store->dir_fd, shard, take_noted, &rest);
     if (r == 0 && rest.bodies->len > 0 && !thinner->options.dry_run)
         r = thin_remove_bodies(thinner, rest.bodies);
     g_array_unref(rest.bodies);

@@ -51,7 +51,7 @@ static bool is_newborn(const struct wb_record *record, const struct wb_slot *slo
 
 static bool is_removed(const struct wb_record *record, const struct wb_slot *slot)
 {
-    return record->name.count == 1 && is_file(slot) && slot->fate == WB_FATE_KEPT && slot->from_length == 0;
+    return record->name.count == 1 && is_file(slot) && slot->unbind == WB_UNBIND_KEPT && slot->from_length == 0;
 }
 
 static const struct wb_slot *other_slot(const struct wb_record *record, const struct wb_slot *slot)
@@ -67,7 +67,7 @@ static bool is_same(const char *name, size_t length, const char *other, size_t o
 /* Of a rename in one directory: `from` tells the name that the file had, and `to` the one it gets. */
 static bool is_rename(struct wb_object dir, const struct wb_slot *from, const struct wb_slot *to)
 {
-    return is_file(from) && from->fate == WB_FATE_MOVED && from->from_length == 0 &&
+    return is_file(from) && from->unbind == WB_UNBIND_RENAMED && from->from_length == 0 &&
            wb_object_equal(from->to_dir, dir) && wb_object_equal(to->from_dir, dir) &&
            is_same(from->to_name, from->to_length, to->name, to->name_length) &&
            is_same(to->from_name, to->from_length, from->name, from->name_length);
@@ -78,7 +78,7 @@ static const struct wb_slot *comer(struct wb_object dir, const struct wb_record 
 {
     const struct wb_slot *from = other_slot(record, slot);
 
-    return from && is_file(slot) && slot->fate == WB_FATE_KEPT && is_rename(dir, from, slot) ? from : NULL;
+    return from && is_file(slot) && slot->unbind == WB_UNBIND_KEPT && is_rename(dir, from, slot) ? from : NULL;
 }
 
 /* The file that had the slot's name was moved to one that was free: the other slot, of that; or NULL. */

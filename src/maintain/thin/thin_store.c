@@ -242,7 +242,7 @@ static int thin_file(struct wb_thinner *thinner, struct wb_object object)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-void wb_thin_name_lacking(const struct wb_store *store, struct wb_object dir, char *ret, size_t size)
+void wb_thin_name_unknown(const struct wb_store *store, struct wb_object dir, char *ret, size_t size)
 {
     g_autofree char *path = NULL;
     char file[WB_OBJECT_PATH_MAX];
@@ -250,7 +250,7 @@ void wb_thin_name_lacking(const struct wb_store *store, struct wb_object dir, ch
     wb_object_path(dir, WB_FILE_CATALOG, file);
     if (wb_object_equal(dir, store->header.root))
         g_strlcpy(ret, ".", size);
-    else if (wb_store_locate_path(store, dir, NULL, &path) == 0)
+    else if (wb_catalog_path_of(store, dir, NULL, &path) == 0)
         g_strlcpy(ret, path, size);
     else
         g_strlcpy(ret, file, size);
@@ -294,7 +294,7 @@ static bool is_meant(const struct wb_thinner *thinner, struct wb_object object)
 /* All catalogs are read, what they tell of names is thinned, and then each undo log. */
 enum pass { PASS_READ, PASS_NAMES, PASS_LOGS, PASSES };
 
-_Static_assert(WB_THIN_STEPS == PASSES * WB_FOLDERS, "each pass goes through all folders");
+_Static_assert(WB_THIN_STEPS == PASSES * WB_SHARDS, "each pass goes through all folders");
 
 static int step_on(struct wb_thinner *thinner, enum pass pass, const struct wb_compact_found *found)
 {
@@ -311,14 +311,14 @@ static int step_on(struct wb_thinner *thinner, enum pass pass, const struct wb_c
 int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_count *count)
 {
     g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
-    enum pass pass = step / WB_FOLDERS;
-    int r = wb_compact_gather(thinner->store, step % WB_FOLDERS, INT64_MIN, WB_WHEN_PRESENT, list);
+    enum pass pass = step / WB_SHARDS;
+    int r = wb_compact_gather(thinner->store, step % WB_SHARDS, INT64_MIN, WB_WHEN_PRESENT, list);
 
     thinner->count = count;
-    if (step == WB_FOLDERS)
+    if (step == WB_SHARDS)
         wb_thin_catalogs_sort(&thinner->catalogs);
     if (r >= 0 && pass == PASS_NAMES)
-        r = wb_thin_replaced_rest(thinner, step % WB_FOLDERS);
+        r = wb_thin_replaced_rest(thinner, step % WB_SHARDS);
     for (guint i = 0; r >= 0 && i < list->len; i++) {
         if (thinner->options.stop(thinner->options.data))
             return -ECANCELED;

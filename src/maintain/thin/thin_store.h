@@ -64,6 +64,6 @@ int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_co
 
 /* What a directory is called from the root of the tree, "." for that, or by its catalog where that is not known; cut to
  * fit. */
-void wb_thin_name_lacking(const struct wb_store *store, struct wb_object dir, char *ret, size_t size);
+void wb_thin_name_unknown(const struct wb_store *store, struct wb_object dir, char *ret, size_t size);
 
 struct wb_thinner *wb_thinner_free(struct wb_thinner *thinner); /* returns NULL */

@@ -35,4 +35,4 @@ int wb_thinner_decide(const struct wb_thinner *thinner, const GArray *rules, con
 int wb_thin_replaced(struct wb_thinner *thinner, struct wb_object dir);
 
 /* Of those that went, what a crash left in a folder, 0 to 255. */
-int wb_thin_replaced_rest(struct wb_thinner *thinner, unsigned folder);
+int wb_thin_replaced_rest(struct wb_thinner *thinner, unsigned shard);

@@ -167,7 +167,7 @@ static void take_record(struct walk *walk, struct wb_object object, enum wb_obje
     if (walk->uid != 0 && file == WB_FILE_UNDO)
         take_own(walk, object, record, uid);
     for (uint32_t i = 0; record->type == WB_REC_NAME && i < record->name.count; i++)
-        if (record->name.slots[i].present && record->name.slots[i].fate == WB_FATE_KEPT)
+        if (record->name.slots[i].present && record->name.slots[i].unbind == WB_UNBIND_KEPT)
             take_death(walk, record, &record->name.slots[i], uid);
 }
 
@@ -260,8 +260,8 @@ int wb_spent_gather(struct wb_spent *ret, struct wb_store *store, uint32_t uid, 
     if (!lengths || !ret->ages)
         return -ENOMEM;
     ret->ages->now = now;
-    for (unsigned folder = 0; r == 0 && folder < WB_FOLDERS; folder++)
-        r = wb_shard_each(store->dir_fd, folder, take, &walk);
+    for (unsigned shard = 0; r == 0 && shard < WB_SHARDS; shard++)
+        r = wb_shard_each(store->dir_fd, shard, take, &walk);
     if (r == 0)
         settle(&walk);
     return r;

@@ -77,7 +77,7 @@ static void note_names(struct wb_usage *usage, struct wb_object self, const stru
 
         if (!slot->present)
             continue;
-        if (S_ISDIR(slot->attrs.mode) && slot->fate == WB_FATE_KEPT) {
+        if (S_ISDIR(slot->attrs.mode) && slot->unbind == WB_UNBIND_KEPT) {
             struct wb_usage_dir *dir = wb_usage_dir(usage, slot->object);
 
             if (dir)
@@ -86,8 +86,8 @@ static void note_names(struct wb_usage *usage, struct wb_object self, const stru
         thing = g_hash_table_lookup(usage->things, &slot->object);
         if (!thing)
             continue;
-        note_named(thing, slot->fate == WB_FATE_MOVED ? slot->to_dir : self, record->when);
-        if (slot->fate == WB_FATE_KEPT)
+        note_named(thing, slot->unbind == WB_UNBIND_RENAMED ? slot->to_dir : self, record->when);
+        if (slot->unbind == WB_UNBIND_KEPT)
             thing->lost = MAX(thing->lost, record->when);
     }
 }
@@ -548,7 +548,7 @@ static int take_entry(struct wb_usage *usage, const char *name)
     }
     if (usage->stage == COUNT) {
         usage->catalogs += file == WB_FILE_CATALOG;
-        usage->counts[usage->folder] += file != WB_FILE_CATALOG;
+        usage->counts[usage->shard] += file != WB_FILE_CATALOG;
         return 0;
     }
     if ((file == WB_FILE_CATALOG) != (usage->stage == NAMES))
@@ -576,7 +576,7 @@ static void choose_range(struct wb_usage *usage)
     usage->last = usage->first;
     while (usage->last + 1 < FOLDERS && sum + usage->counts[usage->last + 1] <= usage->things_most)
         sum += usage->counts[++usage->last];
-    usage->folder = usage->first;
+    usage->shard = usage->first;
     usage->stage = MEASURE;
 }
 
@@ -600,11 +600,11 @@ static void next_stage(struct wb_usage *usage)
 {
     if (usage->area == STORE && usage->stage != NAMES && apart(usage->store)) {
         usage->area = GRAVEYARD;
-        usage->folder = usage->stage == COUNT ? 0 : usage->first;
+        usage->shard = usage->stage == COUNT ? 0 : usage->first;
         return;
     }
     usage->area = STORE;
-    usage->folder = 0;
+    usage->shard = 0;
     if (usage->stage == COUNT) {
         expect_passes(usage);
     } else if (usage->stage == MEASURE) {
@@ -623,7 +623,7 @@ static int open_folder(struct wb_usage *usage)
 {
     char path[sizeof(WB_OBJECTS_NAME) + 4];
 
-    snprintf(path, sizeof(path), "%s/%02x", WB_OBJECTS_NAME, usage->folder);
+    snprintf(path, sizeof(path), "%s/%02x", WB_OBJECTS_NAME, usage->shard);
     usage->stream = wb_opendir_at(area_fd(usage), path);
     if (!usage->stream)
         return errno == ENOENT ? 0 : -errno;
@@ -639,7 +639,7 @@ static void close_folder(struct wb_usage *usage)
     if (usage->stream)
         closedir(usage->stream);
     usage->stream = NULL;
-    if (usage->folder++ == last)
+    if (usage->shard++ == last)
         next_stage(usage);
 }
 

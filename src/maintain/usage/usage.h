@@ -64,7 +64,7 @@ struct wb_usage {
     uint64_t damaged;                      /* logs that could not be read whole */
     uint64_t looked, expected;             /* files, for who waits */
     /* where it is */
-    unsigned stage, area, folder, first, last;
+    unsigned stage, area, shard, first, last;
     void *stream; /* DIR */
     uint32_t counts[256], catalogs;
     GArray *levels; /* of the tree (usage.c) */

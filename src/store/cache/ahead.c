@@ -21,19 +21,19 @@ struct slot {
     pthread_mutex_t lock;
     struct wb_object object;
     uint64_t next, run; /* the end of the last large change, and the length of the consecutive changes up to it */
-    bool used;          /* there were consecutive changes since wb_ahead_age last checked */
+    bool used;          /* there were consecutive changes since wb_preclone_age last checked */
     struct clone *clone;
 };
 
-struct wb_ahead {
-    struct slot slots[WB_AHEAD_SLOTS];
+struct wb_preclone {
+    struct slot slots[WB_PRECLONE_SLOTS];
 };
 
-static struct slot *slot_of(struct wb_ahead *ahead, struct wb_object object)
+static struct slot *slot_of(struct wb_preclone *ahead, struct wb_object object)
 {
     uint64_t mixed = (object.ino ^ (uint64_t)object.birth * 31) * UINT64_C(0x9e3779b97f4a7c15);
 
-    return &ahead->slots[(mixed >> 40) % WB_AHEAD_SLOTS];
+    return &ahead->slots[(mixed >> 40) % WB_PRECLONE_SLOTS];
 }
 
 /* ---- a clone --------------------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ static struct clone *clone_new(int image, uint64_t from, uint64_t to, uint64_t s
     clone->from = from;
     clone->to = to;
     clone->source = source;
-    clone->unit = MAX(block, WB_AHEAD_UNIT);
+    clone->unit = MAX(block, WB_PRECLONE_UNIT);
     bytes = (units(clone) + 7) / 8;
     clone->touched = g_try_malloc0(bytes);
     clone->referred = g_try_malloc0(bytes);
@@ -122,18 +122,18 @@ static struct clone *clone_settle(struct clone *clone)
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
-struct wb_ahead *wb_ahead_new(void)
+struct wb_preclone *wb_preclone_new(void)
 {
-    struct wb_ahead *ahead = g_try_new0(struct wb_ahead, 1);
+    struct wb_preclone *ahead = g_try_new0(struct wb_preclone, 1);
 
-    for (unsigned i = 0; ahead && i < WB_AHEAD_SLOTS; i++)
+    for (unsigned i = 0; ahead && i < WB_PRECLONE_SLOTS; i++)
         pthread_mutex_init(&ahead->slots[i].lock, NULL);
     return ahead;
 }
 
-struct wb_ahead *wb_ahead_free(struct wb_ahead *ahead)
+struct wb_preclone *wb_preclone_free(struct wb_preclone *ahead)
 {
-    for (unsigned i = 0; ahead && i < WB_AHEAD_SLOTS; i++) {
+    for (unsigned i = 0; ahead && i < WB_PRECLONE_SLOTS; i++) {
         clone_settle(ahead->slots[i].clone);
         pthread_mutex_destroy(&ahead->slots[i].lock);
     }
@@ -141,8 +141,8 @@ struct wb_ahead *wb_ahead_free(struct wb_ahead *ahead)
     return NULL;
 }
 
-int wb_ahead_touch(struct wb_store *store, struct wb_object object, uint64_t from, uint64_t to, bool refer,
-                   uint64_t *ret_source)
+int wb_preclone_consume(struct wb_store *store, struct wb_object object, uint64_t from, uint64_t to, bool refer,
+                        uint64_t *ret_source)
 {
     struct clone *clone;
     struct slot *slot;
@@ -171,7 +171,7 @@ int wb_ahead_touch(struct wb_store *store, struct wb_object object, uint64_t fro
     return found;
 }
 
-uint64_t wb_ahead_plan(struct wb_store *store, struct wb_object object, uint64_t from, uint64_t to, uint64_t size)
+uint64_t wb_preclone_plan(struct wb_store *store, struct wb_object object, uint64_t from, uint64_t to, uint64_t size)
 {
     struct clone *old = NULL;
     uint64_t end = to, more;
@@ -191,9 +191,9 @@ uint64_t wb_ahead_plan(struct wb_store *store, struct wb_object object, uint64_t
         slot->next = to;
     } else {
         slot->run = from == slot->next ? slot->run + (to - from) : 0;
-        more = MIN(slot->run * WB_AHEAD_TIMES, WB_AHEAD_MAX);
-        if (to < size && to - from < WB_AHEAD_MAX)
-            end = to + MIN(size - to, MIN(more, WB_AHEAD_MAX - (to - from)));
+        more = MIN(slot->run * WB_PRECLONE_TIMES, WB_PRECLONE_MAX);
+        if (to < size && to - from < WB_PRECLONE_MAX)
+            end = to + MIN(size - to, MIN(more, WB_PRECLONE_MAX - (to - from)));
         slot->run = MAX(slot->run, to - from);
         slot->next = to;
     }
@@ -202,8 +202,8 @@ uint64_t wb_ahead_plan(struct wb_store *store, struct wb_object object, uint64_t
     return end;
 }
 
-void wb_ahead_keep(struct wb_store *store, struct wb_object object, int image, uint64_t from, uint64_t to,
-                   uint64_t source, uint64_t used, uint64_t block)
+void wb_preclone_keep(struct wb_store *store, struct wb_object object, int image, uint64_t from, uint64_t to,
+                      uint64_t source, uint64_t used, uint64_t block)
 {
     struct slot *slot = slot_of(store->ahead, object);
     struct clone *clone = clone_new(image, from, to, source, block), *old = clone;
@@ -224,7 +224,7 @@ void wb_ahead_keep(struct wb_store *store, struct wb_object object, int image, u
     clone_settle(old);
 }
 
-void wb_ahead_release(struct wb_store *store, struct wb_object object)
+void wb_preclone_release(struct wb_store *store, struct wb_object object)
 {
     struct clone *old = NULL;
     struct slot *slot;
@@ -242,9 +242,9 @@ void wb_ahead_release(struct wb_store *store, struct wb_object object)
     clone_settle(old);
 }
 
-void wb_ahead_age(struct wb_store *store)
+void wb_preclone_age(struct wb_store *store)
 {
-    for (unsigned i = 0; store->ahead && i < WB_AHEAD_SLOTS; i++) {
+    for (unsigned i = 0; store->ahead && i < WB_PRECLONE_SLOTS; i++) {
         struct slot *slot = &store->ahead->slots[i];
         struct clone *old = NULL;
 

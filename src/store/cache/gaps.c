@@ -247,7 +247,7 @@ static int settle_one(struct wb_store *store, struct place *place)
     return r;
 }
 
-void wb_gaps_settle(struct wb_store *store)
+void wb_gaps_flush(struct wb_store *store)
 {
     struct wb_gaps *gaps = store->gaps;
     int r = 0;

@@ -26,7 +26,7 @@ int wb_gap_begin(struct wb_store *store, struct wb_object object, enum wb_object
 void wb_gap_end(struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /* Turns open gaps into GAP records, as far as that is possible now. The caller holds the lock of no log. */
-void wb_gaps_settle(struct wb_store *store);
+void wb_gaps_flush(struct wb_store *store);
 
 /*
  * Whether changes are missing in the log of that object without a record that says so. The object of a damaged place is

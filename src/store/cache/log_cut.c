@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Losses in a power cut: the last records of a log may not have reached the disk, though the changes they describe did.
- * The modification time of the log's file shows it (wb_log_stamp): it is metadata, which reaches the disk in order.
+ * The modification time of the log's file shows it (wb_log_set_mtime): it is metadata, which reaches the disk in order.
  * Logs are checked when they are opened, since a mount must not take time in proportion to the history.
  */
 #include "store/parts.h"

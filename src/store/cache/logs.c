@@ -375,7 +375,7 @@ int wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_o
         return r;
     wb_timeline_drop(store, object, file);
     if (file == WB_FILE_UNDO)
-        wb_ahead_release(store, object);
+        wb_preclone_release(store, object);
     pthread_mutex_lock(&cache->lock);
     cache->changes++;
     hint = hint_find(cache, object, file);

@@ -23,20 +23,20 @@
 
 #define TURNS 4
 
-int wb_settling_open(struct wb_store *store, bool make)
+int wb_writeback_open(struct wb_store *store, bool make)
 {
-    uint8_t data[WB_SETTLING_LIST] = {0};
+    uint8_t data[WB_WRITEBACK_LIST] = {0};
     _cleanup_close_ int fd = -1;
     struct stat st;
     int r = 0;
 
     if (store->settling_fd >= 0)
         return 0;
-    fd = wb_open_own_stat(store->dir_fd, WB_SETTLING_NAME, O_RDWR | (make ? O_CREAT : 0), 0600, &st);
+    fd = wb_open_own_stat(store->dir_fd, WB_WRITEBACK_NAME, O_RDWR | (make ? O_CREAT : 0), 0600, &st);
     if (fd < 0)
         return fd;
     wb_gap_encode_head(data);
-    if (st.st_size < WB_SETTLING_LIST)
+    if (st.st_size < WB_WRITEBACK_LIST)
         r = wb_pwrite_full(fd, data, sizeof(data), 0);
     if (r == 0 && fdatasync(fd) < 0)
         r = -errno;
@@ -53,17 +53,18 @@ static int write_list(struct wb_store *store, GHashTable *objects)
     g_autofree uint8_t *data = g_try_malloc(length);
     GHashTableIter iter;
     void *object;
-    int r = data ? wb_settling_open(store, true) : -ENOMEM;
+    int r = data ? wb_writeback_open(store, true) : -ENOMEM;
 
     if (r < 0)
         return r;
     g_hash_table_iter_init(&iter, objects);
     for (; g_hash_table_iter_next(&iter, &object, NULL); at += WB_GAP_SIZE)
-        wb_gap_encode(&(struct wb_open_gap){*(struct wb_object *)object, WB_SETTLING_CONTENT, WB_FILE_UNDO}, data + at);
-    r = wb_pwrite_full(store->settling_fd, data, length, WB_SETTLING_LIST);
+        wb_gap_encode(&(struct wb_open_gap){*(struct wb_object *)object, WB_WRITEBACK_CONTENT, WB_FILE_UNDO},
+                      data + at);
+    r = wb_pwrite_full(store->settling_fd, data, length, WB_WRITEBACK_LIST);
     /* It is later than this power cut: the time of modification is that of `inflight` until there is another. */
     if (r == 0)
-        r = wb_log_stamp(store->settling_fd, store->stamps.cut);
+        r = wb_log_set_mtime(store->settling_fd, store->stamps.cut);
     return r == 0 && fsync(store->settling_fd) < 0 ? -errno : r;
 }
 
@@ -83,7 +84,7 @@ static bool is_of_a_cut(struct wb_store *store)
 static void strike_out(struct wb_store *store)
 {
     /* If this fails, a power cut may cause needless gaps. */
-    if (ftruncate(store->settling_fd, WB_SETTLING_LIST) < 0 || fdatasync(store->settling_fd) < 0)
+    if (ftruncate(store->settling_fd, WB_WRITEBACK_LIST) < 0 || fdatasync(store->settling_fd) < 0)
         errno = 0;
 }
 
@@ -204,12 +205,12 @@ static void strike_out_first(struct wb_store *store)
     static const uint8_t none[WB_GAP_SIZE];
     uint8_t data[WB_GAP_SIZE];
 
-    if (wb_pread_exact(store->settling_fd, data, sizeof(data), WB_SETTLING_NOTE) == 0 &&
+    if (wb_pread_exact(store->settling_fd, data, sizeof(data), WB_WRITEBACK_NOTE) == 0 &&
         !wb_is_zero(data, sizeof(data)))
-        (void)wb_pwrite_full(store->settling_fd, none, sizeof(none), WB_SETTLING_NOTE);
+        (void)wb_pwrite_full(store->settling_fd, none, sizeof(none), WB_WRITEBACK_NOTE);
 }
 
-int wb_settling_recover(struct wb_store *store)
+int wb_writeback_recover(struct wb_store *store)
 {
     struct wb_open_gap place;
     uint8_t data[WB_GAP_SIZE];
@@ -217,20 +218,20 @@ int wb_settling_recover(struct wb_store *store)
     bool of_a_cut;
     int r = 0;
 
-    r = wb_settling_open(store, false);
+    r = wb_writeback_open(store, false);
     if (r < 0)
         return r == -ENOENT || r == -ENOSPC || r == -EDQUOT ? 0 : r;
     of_a_cut = is_of_a_cut(store);
-    for (uint64_t at = WB_SETTLING_NOTE; of_a_cut; at += WB_GAP_SIZE) {
+    for (uint64_t at = WB_WRITEBACK_NOTE; of_a_cut; at += WB_GAP_SIZE) {
         r = wb_pread_full(store->settling_fd, data, sizeof(data), at, &length);
         if (r < 0 || length < sizeof(data))
             break;
-        if (wb_gap_decode(data, &place) == 0 && place.since != WB_SETTLING_STAMP)
+        if (wb_gap_decode(data, &place) == 0 && place.since != WB_WRITEBACK_STAMP)
             tell(store, &place);
     }
     /* If that log cannot be written, the note remains, and so does its reason. */
     if (!wb_object_is_none(store->mtime_untrusted))
-        (void)wb_stamp_resume(store);
+        (void)wb_log_mtime_resume(store);
     else
         strike_out_first(store);
     strike_out(store);

@@ -44,14 +44,14 @@ static void set_mtime_untrusted(struct wb_store *store, struct wb_object object)
     pthread_mutex_unlock(&store->unstamping);
 }
 
-void wb_stamp_look(struct wb_store *store)
+void wb_log_mtime_check(struct wb_store *store)
 {
-    _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_SETTLING_NAME, O_RDONLY, 0);
+    _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_WRITEBACK_NAME, O_RDONLY, 0);
     uint8_t data[WB_GAP_SIZE];
     struct wb_open_gap note;
 
-    if (fd >= 0 && wb_pread_exact(fd, data, sizeof(data), WB_SETTLING_NOTE) == 0 &&
-        wb_gap_decode(data, &note) == 0 && note.since == WB_SETTLING_STAMP && note.file == WB_FILE_UNDO)
+    if (fd >= 0 && wb_pread_exact(fd, data, sizeof(data), WB_WRITEBACK_NOTE) == 0 && wb_gap_decode(data, &note) == 0 &&
+        note.since == WB_WRITEBACK_STAMP && note.file == WB_FILE_UNDO)
         set_mtime_untrusted(store, note.object);
 }
 
@@ -62,7 +62,7 @@ static int open_file(struct wb_store *store)
     if (__atomic_load_n(&store->settling_fd, __ATOMIC_ACQUIRE) >= 0)
         return 0;
     pthread_mutex_lock(&store->settling);
-    r = wb_settling_open(store, true);
+    r = wb_writeback_open(store, true);
     pthread_mutex_unlock(&store->settling);
     return r;
 }
@@ -70,29 +70,29 @@ static int open_file(struct wb_store *store)
 /* Head and note are one write within a sector: a power cut leaves either the old note or the new one. */
 static int write_note(struct wb_store *store, const struct wb_object *object)
 {
-    uint8_t data[WB_SETTLING_LIST] = {0};
+    uint8_t data[WB_WRITEBACK_LIST] = {0};
     int r;
 
     wb_gap_encode_head(data);
     if (object)
-        wb_gap_encode(&(struct wb_open_gap){*object, WB_SETTLING_STAMP, WB_FILE_UNDO}, data + WB_SETTLING_NOTE);
+        wb_gap_encode(&(struct wb_open_gap){*object, WB_WRITEBACK_STAMP, WB_FILE_UNDO}, data + WB_WRITEBACK_NOTE);
     r = wb_pwrite_full(store->settling_fd, data, sizeof(data), 0);
     return r == 0 && fdatasync(store->settling_fd) < 0 ? -errno : r;
 }
 
-int wb_stamp_prepare(struct wb_store *store)
+int wb_log_mtime_prepare(struct wb_store *store)
 {
     return open_file(store);
 }
 
-int wb_stamp_suspend(struct wb_store *store, struct wb_object object)
+int wb_log_mtime_suspend(struct wb_store *store, struct wb_object object)
 {
     struct wb_log *log;
     int r = open_file(store);
 
     /* Removes the note of a log for which that failed before. */
     if (r == 0)
-        r = wb_stamp_resume(store);
+        r = wb_log_mtime_resume(store);
     if (r == 0)
         r = wb_store_get_log(store, object, WB_FILE_UNDO, false, &log);
     if (r < 0)
@@ -106,7 +106,7 @@ int wb_stamp_suspend(struct wb_store *store, struct wb_object object)
         r = write_note(store, &object);
     /* It may be on the disk in spite of the error. */
     if (r < 0)
-        (void)wb_stamp_resume(store);
+        (void)wb_log_mtime_resume(store);
     wb_store_put_log(store, log);
     return r;
 }
@@ -115,7 +115,7 @@ int wb_stamp_suspend(struct wb_store *store, struct wb_object object)
  * disk. */
 static int resume_locked(struct wb_store *store, struct wb_log *log)
 {
-    int r = wb_log_stamp(log->fd, log->last_when);
+    int r = wb_log_set_mtime(log->fd, log->last_when);
 
     if (r == 0 && fsync(log->fd) < 0)
         r = -errno;
@@ -125,7 +125,7 @@ static int resume_locked(struct wb_store *store, struct wb_log *log)
     return r;
 }
 
-int wb_stamp_resume(struct wb_store *store)
+int wb_log_mtime_resume(struct wb_store *store)
 {
     struct wb_log *log = NULL;
     int r;

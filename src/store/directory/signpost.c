@@ -100,7 +100,7 @@ static int holds(int dir_fd, const char *name, const struct wb_signpost *sought)
 }
 
 /* Follows one signpost: *ret is the directory that it names, or -1 if the store is here. */
-static int step(int dir_fd, const struct wb_signpost *here, int *ret, const char *home, struct wb_problem *why)
+static int step(int dir_fd, const struct wb_signpost *here, int *ret, const char *home, struct wb_error *why)
 {
     int fd, r;
 
@@ -109,26 +109,30 @@ static int step(int dir_fd, const struct wb_signpost *here, int *ret, const char
         return 0;
     fd = open_path(here->path);
     if (fd < 0 && here->kind == WB_SIGNPOST_LEADS)
-        return wb_problem_set(why, -ENODEV, "%s: the store is in another place, %s, which cannot be opened (%s); mount "
-                              "the file system it is on, name its new place with store=DIR, or begin another history "
-                              "with wayback --new-history", home, here->path, g_strerror(-fd));
+        return wb_error_set(why, -ENODEV,
+                            "%s: the store is in another place, %s, which cannot be opened (%s); mount "
+                            "the file system it is on, name its new place with store=DIR, or begin another history "
+                            "with wayback --new-history",
+                            home, here->path, g_strerror(-fd));
     if (fd < 0)
-        return wb_problem_set(why, -ENODEV, "the store was being moved here from %s, which cannot be opened (%s), so "
-                              "it is unknown which of them is the store; mount the file system of that directory",
-                              here->path, g_strerror(-fd));
+        return wb_error_set(why, -ENODEV,
+                            "the store was being moved here from %s, which cannot be opened (%s), so "
+                            "it is unknown which of them is the store; mount the file system of that directory",
+                            here->path, g_strerror(-fd));
     r = here->kind == WB_SIGNPOST_COMING ? has_come(dir_fd, fd, here) : 0;
     if (r == 0) {
         *ret = fd;
         return 0;
     }
     close(fd);
-    return r < 0 ? wb_problem_set(why, r, "the file " WB_SIGNPOST_NAME " in %s cannot be read: %s", here->path,
-                                  g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r, "the file " WB_SIGNPOST_NAME " in %s cannot be read: %s", here->path,
+                                g_strerror(-r))
+                 : 0;
 }
 
 /* Checks that the end of the chain is the store that the signposts refer to. */
 static int check_end(int dir_fd, const struct wb_signpost *sought, bool writable, const char *home,
-                     struct wb_problem *why)
+                     struct wb_error *why)
 {
     int r = holds(dir_fd, WB_HEADER_NAME, sought);
 
@@ -139,15 +143,18 @@ static int check_end(int dir_fd, const struct wb_signpost *sought, bool writable
     if (r > 0 && writable)
         return 1;
     if (r > 0)
-        return wb_problem_set(why, -EINPROGRESS, "the move of the store %s was interrupted; mount its tree for "
-                              "writing, or run vstore move again, before it is read", home);
-    return wb_problem_set(why, r < 0 ? r : -ENODEV, "%s: the store is in another place, %s, and not found there (%s); "
-                          "mount the file system it is on, name its new place with store=DIR, or begin another "
-                          "history with wayback --new-history", home, sought->path,
-                          r < 0 ? g_strerror(-r) : "no header of that store is there");
+        return wb_error_set(why, -EINPROGRESS,
+                            "the move of the store %s was interrupted; mount its tree for "
+                            "writing, or run vstore move again, before it is read",
+                            home);
+    return wb_error_set(why, r < 0 ? r : -ENODEV,
+                        "%s: the store is in another place, %s, and not found there (%s); "
+                        "mount the file system it is on, name its new place with store=DIR, or begin another "
+                        "history with wayback --new-history",
+                        home, sought->path, r < 0 ? g_strerror(-r) : "no header of that store is there");
 }
 
-int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_problem *why)
+int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_error *why)
 {
     struct wb_signpost here, sought;
     int r, next;
@@ -155,8 +162,10 @@ int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_p
     for (unsigned hops = 0;; hops++) {
         r = wb_signpost_read(*dir_fd, &here);
         if (r < 0)
-            return wb_problem_set(why, r, "the file " WB_SIGNPOST_NAME " in %s, which has the place of the store, "
-                                  "cannot be read: %s; name the store with store=DIR", home, g_strerror(-r));
+            return wb_error_set(why, r,
+                                "the file " WB_SIGNPOST_NAME " in %s, which has the place of the store, "
+                                "cannot be read: %s; name the store with store=DIR",
+                                home, g_strerror(-r));
         if (r == 0 && hops == 0)
             return 0;
         if (r == 0)
@@ -171,8 +180,10 @@ int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_p
         close(*dir_fd);
         *dir_fd = next;
         if (hops >= HOPS_MAX)
-            return wb_problem_set(why, -ELOOP, "the store %s was moved, and the files " WB_SIGNPOST_NAME
-                                  " do not lead to it; name the store with store=DIR", home);
+            return wb_error_set(why, -ELOOP,
+                                "the store %s was moved, and the files " WB_SIGNPOST_NAME
+                                " do not lead to it; name the store with store=DIR",
+                                home);
     }
     return check_end(*dir_fd, &sought, writable, home, why);
 }

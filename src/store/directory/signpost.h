@@ -25,17 +25,17 @@ bool wb_grave_is_body(const char *name);
  * -ENOENT, which means that nothing was ever recorded). `writable`: a reader is refused a store that has not arrived
  * completely.
  */
-int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_problem *why);
+int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_error *why);
 
 /*
  * For the holder of the lock of a store that was moved here: moves the remaining parts, the deleted files, and gives it
  * its header. Costs one rename each and copies nothing. Does nothing if the move is complete. 0 or -errno.
  */
-int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_problem *why);
+int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_error *why);
 
 /* The same for a store that is coming, for a caller that has both graveyards open: their paths may be covered by
  * mounts. */
-int wb_store_arrive_from(int from_grave, int to_grave, int dir_fd, const char *home, struct wb_problem *why);
+int wb_store_arrive_from(int from_grave, int to_grave, int dir_fd, const char *home, struct wb_error *why);
 
 /* Whether `dir_fd` is a store that a signpost in SRC/.wayback led to, and not SRC/.wayback itself. */
 bool wb_signpost_led(int src_fd, int dir_fd);

@@ -53,12 +53,11 @@ static int lies_inside(int fd, const struct stat *src)
 bool wb_store_dir_knows(const char *name)
 {
     static const char *const names[] = {
-        WB_HEADER_NAME,    WB_LOCK_NAME,     WB_INFLIGHT_NAME, WB_STAGES_NAME, WB_IDENTITIES_NAME, WB_SETTLING_NAME,
-        WB_GAPS_NAME,      WB_CLOCK_NAME,    WB_ACTORS_NAME,   WB_CONFIG_NAME, WB_SNAPSHOTS_NAME,  WB_SIGNPOST_NAME,
-        WB_SPANS_NAME,     WB_LOST_SLOTS_NAME,
-        WB_RECEIVED_NAME,  WB_RECEIVING_NAME, WB_ERASED_NAME,  WB_LOST_NAME,   WB_TIMELINE_NAME,   WB_OBJECTS_NAME,
-        WB_MANIFEST_NAME,
-        "lost+found", /* of a file system that holds only a store */
+        WB_HEADER_NAME,    WB_LOCK_NAME,     WB_INFLIGHT_NAME, WB_STAGES_NAME,     WB_IDENTITIES_NAME,
+        WB_WRITEBACK_NAME, WB_GAPS_NAME,     WB_CLOCK_NAME,    WB_ACTORS_NAME,     WB_CONFIG_NAME,
+        WB_SNAPSHOTS_NAME, WB_SIGNPOST_NAME, WB_SPANS_NAME,    WB_LOST_SLOTS_NAME, WB_RECEIVED_NAME,
+        WB_RECEIVING_NAME, WB_ERASED_NAME,   WB_LOST_NAME,     WB_TIMELINE_NAME,   WB_OBJECTS_NAME,
+        WB_MANIFEST_NAME,  "lost+found", /* of a file system that holds only a store */
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
@@ -97,7 +96,7 @@ static int looks_like_store(int dir_fd)
     return r < 0 ? r : 1;
 }
 
-static int make_dir(int parent_fd, const char *name, const char *home, struct wb_problem *why)
+static int make_dir(int parent_fd, const char *name, const char *home, struct wb_error *why)
 {
     struct timespec times[2];
     struct stat st;
@@ -106,7 +105,7 @@ static int make_dir(int parent_fd, const char *name, const char *home, struct wb
     if (mkdirat(parent_fd, name, 0700) < 0) {
         if (errno == EEXIST)
             return 0;
-        return wb_problem_set(why, -errno, "cannot create the store %s: %s", home, g_strerror(errno));
+        return wb_error_set(why, -errno, "cannot create the store %s: %s", home, g_strerror(errno));
     }
     /* Restores the times of the parent directory, because no data of the user has changed. Failure is ignored. */
     times[0] = st.st_atim;
@@ -116,7 +115,7 @@ static int make_dir(int parent_fd, const char *name, const char *home, struct wb
     return wb_fsync_dir(parent_fd);
 }
 
-static int open_inside(int src_fd, unsigned flags, const char *home, struct wb_problem *why)
+static int open_inside(int src_fd, unsigned flags, const char *home, struct wb_error *why)
 {
     int fd, r;
 
@@ -133,7 +132,7 @@ static int open_inside(int src_fd, unsigned flags, const char *home, struct wb_p
  * A store inside SRC would record itself; only SRC/.wayback, which the mount hides, is permitted there. `name`: the
  * entry that will be created in directory `fd`, or NULL for the directory itself.
  */
-static int check_outside(int src_fd, int fd, const char *name, const char *home, struct wb_problem *why)
+static int check_outside(int src_fd, int fd, const char *name, const char *home, struct wb_error *why)
 {
     struct stat src, at, inner;
     int r;
@@ -148,12 +147,10 @@ static int check_outside(int src_fd, int fd, const char *name, const char *home,
     if (!name && fstatat(src_fd, WB_STORE_NAME, &inner, AT_SYMLINK_NOFOLLOW) == 0 &&
         same_file(&at, &inner))
         return 0;
-    return wb_problem_set(why, -EINVAL,
-                          "the store %s is inside of the source directory; choose a place outside",
-                          home);
+    return wb_error_set(why, -EINVAL, "the store %s is inside of the source directory; choose a place outside", home);
 }
 
-static int make_outside(int src_fd, const char *path, const char *home, struct wb_problem *why)
+static int make_outside(int src_fd, const char *path, const char *home, struct wb_error *why)
 {
     g_autofree char *parent = g_path_get_dirname(path);
     g_autofree char *name = g_path_get_basename(path);
@@ -161,14 +158,12 @@ static int make_outside(int src_fd, const char *path, const char *home, struct w
     int r;
 
     if (parent_fd < 0)
-        return wb_problem_set(why, -errno, "cannot create the store %s: %s: %s", home, parent,
-                              g_strerror(errno));
+        return wb_error_set(why, -errno, "cannot create the store %s: %s: %s", home, parent, g_strerror(errno));
     r = check_outside(src_fd, parent_fd, name, home, why);
     return r < 0 ? r : make_dir(parent_fd, name, home, why);
 }
 
-static int open_outside(int src_fd, const char *path, unsigned flags, const char *home,
-                        struct wb_problem *why)
+static int open_outside(int src_fd, const char *path, unsigned flags, const char *home, struct wb_error *why)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int r;
@@ -186,17 +181,17 @@ static int open_outside(int src_fd, const char *path, unsigned flags, const char
 }
 
 /* The store holds former contents of all users: no other user may read it, let alone write. */
-static int check_private(int fd, const char *home, struct wb_problem *why)
+static int check_private(int fd, const char *home, struct wb_error *why)
 {
     struct stat st;
 
     if (fstat(fd, &st) < 0)
         return -errno;
     if (st.st_uid != geteuid())
-        return wb_problem_set(why, -EPERM,
-                              "the store %s is owned by user %u; run as that user, or change its owner with "
-                              "chown -R %u %s",
-                              home, st.st_uid, geteuid(), home);
+        return wb_error_set(why, -EPERM,
+                            "the store %s is owned by user %u; run as that user, or change its owner with "
+                            "chown -R %u %s",
+                            home, st.st_uid, geteuid(), home);
     /* An existing directory may have been open to other users; a store must not be. */
     if (st.st_mode & 077 && fchmod(fd, 0700) < 0)
         return -errno;
@@ -246,7 +241,7 @@ int wb_store_dir_grave(int src_fd, int dir_fd, bool create)
     return fd < 0 ? -errno : fd;
 }
 
-int wb_store_dir_make(int src_fd, const char *path, struct wb_problem *why)
+int wb_store_dir_make(int src_fd, const char *path, struct wb_error *why)
 {
     g_autofree char *name = g_path_get_basename(path);
     g_autofree char *parent = g_path_get_dirname(path);
@@ -260,11 +255,11 @@ int wb_store_dir_make(int src_fd, const char *path, struct wb_problem *why)
         if (r == 0)
             r = make_dir(parent_fd, name, path, why);
         if (r < 0)
-            return why->text[0] ? r : wb_problem_set(why, r, "cannot create %s: %s", path, g_strerror(-r));
+            return why->text[0] ? r : wb_error_set(why, r, "cannot create %s: %s", path, g_strerror(-r));
         fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     }
     if (fd < 0)
-        return wb_problem_set(why, -errno, "cannot open %s: %s", path, g_strerror(errno));
+        return wb_error_set(why, -errno, "cannot open %s: %s", path, g_strerror(errno));
     r = check_outside(src_fd, fd, NULL, path, why);
     if (r == 0)
         r = check_private(fd, path, why);
@@ -276,20 +271,20 @@ int wb_store_dir_make_inside(int src_fd)
     return open_inside(src_fd, WB_STORE_CREATE, WB_STORE_NAME, NULL);
 }
 
-int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const char *home,
-                      struct wb_problem *why)
+int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const char *home, struct wb_error *why)
 {
     _cleanup_close_ int fd = -1;
     int r;
 
-    wb_problem_set(why, 0, "%s", "");
+    wb_error_set(why, 0, "%s", "");
     fd = store_path ? open_outside(src_fd, store_path, flags, home, why)
                     : open_inside(src_fd, flags, home, why);
     if (fd < 0) {
         if (why && !why->text[0])
-            wb_problem_set(why, 0, fd == -ENOENT ? "there is no store %s: nothing was recorded here yet"
-                                                 : "cannot open the store %s: %s",
-                           home, g_strerror(-fd));
+            wb_error_set(why, 0,
+                         fd == -ENOENT ? "there is no store %s: nothing was recorded here yet"
+                                       : "cannot open the store %s: %s",
+                         home, g_strerror(-fd));
         return fd;
     }
     r = flags & WB_STORE_ANOTHER ? wb_store_place_is_free(fd, store_path != NULL, home, why)
@@ -300,10 +295,9 @@ int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const 
         return r;
     r = looks_like_store(fd);
     if (r == 0)
-        r = wb_problem_set(why, -ENOTEMPTY,
-                           "%s is neither a store nor empty; choose an empty or a new directory", home);
+        r = wb_error_set(why, -ENOTEMPTY, "%s is neither a store nor empty; choose an empty or a new directory", home);
     else if (r < 0)
-        wb_problem_set(why, r, "cannot read %s: %s", home, g_strerror(-r));
+        wb_error_set(why, r, "cannot read %s: %s", home, g_strerror(-r));
     else
         r = flags & WB_STORE_WRITE ? check_private(fd, home, why) : 0;
     return r < 0 ? r : wb_steal_fd(&fd);

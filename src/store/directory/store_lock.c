@@ -54,7 +54,7 @@ static bool is_ending(const struct holder *holder)
     return true;
 }
 
-static int report_holder(const struct holder *holder, bool ending, const char *home, struct wb_problem *why)
+static int report_holder(const struct holder *holder, bool ending, const char *home, struct wb_error *why)
 {
     char path[64], command[64] = "";
     _cleanup_close_ int comm = -1;
@@ -62,18 +62,18 @@ static int report_holder(const struct holder *holder, bool ending, const char *h
     size_t length = 0;
 
     if (ending)
-        return wb_problem_set(why, -EBUSY, "the store %s is in use by process %lu, which was unmounted and has not "
-                              "ended (programs may still use files of that mount); end these programs and try again",
-                              home, pid);
+        return wb_error_set(why, -EBUSY,
+                            "the store %s is in use by process %lu, which was unmounted and has not "
+                            "ended (programs may still use files of that mount); end these programs and try again",
+                            home, pid);
     if (pid == 0)
-        return wb_problem_set(why, -EBUSY,
-                              "the store %s is in use by another process; unmount it there first", home);
+        return wb_error_set(why, -EBUSY, "the store %s is in use by another process; unmount it there first", home);
     snprintf(path, sizeof(path), "/proc/%lu/comm", pid);
     comm = open(path, O_RDONLY | O_CLOEXEC);
     if (comm >= 0 && wb_pread_full(comm, command, sizeof(command) - 1, 0, &length) == 0 && length > 0)
         command[length - 1] = '\0';
-    return wb_problem_set(why, -EBUSY, "the store %s is in use by process %lu (%s); unmount it there first",
-                          home, pid, command[0] ? command : "not seen from here");
+    return wb_error_set(why, -EBUSY, "the store %s is in use by process %lu (%s); unmount it there first", home, pid,
+                        command[0] ? command : "not seen from here");
 }
 
 /*
@@ -96,18 +96,18 @@ static int open_lock(int dir_fd)
     return wb_open_own(dir_fd, WB_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL, 0600);
 }
 
-int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why)
+int wb_store_dir_lock(int dir_fd, const char *home, struct wb_error *why)
 {
     _cleanup_close_ int fd = open_lock(dir_fd);
 
     if (fd < 0)
-        return wb_problem_set(why, fd, "cannot lock the store %s: %s", home, g_strerror(-fd));
+        return wb_error_set(why, fd, "cannot lock the store %s: %s", home, g_strerror(-fd));
     for (int tries = 1; flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
         struct holder holder;
         bool ending;
 
         if (errno != EWOULDBLOCK)
-            return wb_problem_set(why, -errno, "cannot lock the store %s: %s", home, g_strerror(errno));
+            return wb_error_set(why, -errno, "cannot lock the store %s: %s", home, g_strerror(errno));
         holder = read_holder(fd);
         ending = is_ending(&holder);
         if (!ending || tries >= ENDING_TRIES)

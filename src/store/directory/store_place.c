@@ -67,9 +67,8 @@ int wb_store_is_bare(int dir_fd)
 {
     /* None of these is created before the header. */
     static const char *const names[] = {
-        WB_INFLIGHT_NAME, WB_STAGES_NAME, WB_IDENTITIES_NAME, WB_SETTLING_NAME, WB_GAPS_NAME, WB_CLOCK_NAME,
-        WB_ACTORS_NAME, WB_SNAPSHOTS_NAME, WB_ERASED_NAME, WB_TIMELINE_NAME, WB_ARRIVING_NAME,
-        WB_MANIFEST_NAME,
+        WB_INFLIGHT_NAME, WB_STAGES_NAME,    WB_IDENTITIES_NAME, WB_WRITEBACK_NAME, WB_GAPS_NAME,     WB_CLOCK_NAME,
+        WB_ACTORS_NAME,   WB_SNAPSHOTS_NAME, WB_ERASED_NAME,     WB_TIMELINE_NAME,  WB_ARRIVING_NAME, WB_MANIFEST_NAME,
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
@@ -121,39 +120,48 @@ bool wb_log_scans_are_of_a_copy(const struct wb_log_scans *scans, int src_fd)
            wb_object_stat(NULL, src_fd, NULL, &root, NULL, NULL) == 0 && !wb_object_equal(root, scans->signpost.root);
 }
 
-int wb_store_place_missing(const struct wb_log_scans *scans, int src_fd, const char *home, struct wb_problem *why)
+int wb_store_place_missing(const struct wb_log_scans *scans, int src_fd, const char *home, struct wb_error *why)
 {
     if (wb_log_scans_are_of_a_copy(scans, src_fd))
-        return wb_problem_set(why, -EXDEV,
-                              "%s: this tree was copied or restored without its store (the signpost " WB_STORE_NAME
-                              "/" WB_SIGNPOST_NAME " leads to the store %s of the original tree); create "
-                              "a separate history with wayback --new-history, or, if the original tree does not exist "
-                              "any more, bind its store to this one with vfsck --rebind --store=DIR",
-                              home, scans->signpost.path);
+        return wb_error_set(why, -EXDEV,
+                            "%s: this tree was copied or restored without its store (the signpost " WB_STORE_NAME
+                            "/" WB_SIGNPOST_NAME " leads to the store %s of the original tree); create "
+                            "a separate history with wayback --new-history, or, if the original tree does not exist "
+                            "any more, bind its store to this one with vfsck --rebind --store=DIR",
+                            home, scans->signpost.path);
     switch (scans->kind) {
     case WB_TRACE_NONE:
         return -ENOENT;
     case WB_TRACE_SIGNPOST:
-        return wb_problem_set(why, -ENODEV,
-                              "%s: there is no store (the history of this tree is in %s); mount the file "
-                              "system it is on, name its new place with store=DIR, or begin another history with "
-                              "wayback --new-history",
-                              home, scans->signpost.path);
+        return wb_error_set(why, -ENODEV,
+                            "%s: there is no store (the history of this tree is in %s); mount the file "
+                            "system it is on, name its new place with store=DIR, or begin another history with "
+                            "wayback --new-history",
+                            home, scans->signpost.path);
     case WB_TRACE_UNREADABLE:
-        return wb_problem_set(why, -EBADMSG, "%s: there is no store (the history of this tree is elsewhere, and the "
-                              "signpost " WB_STORE_NAME "/" WB_SIGNPOST_NAME " is damaged); name its place with "
-                              "store=DIR, or begin another history with wayback --new-history", home);
+        return wb_error_set(why, -EBADMSG,
+                            "%s: there is no store (the history of this tree is elsewhere, and the "
+                            "signpost " WB_STORE_NAME "/" WB_SIGNPOST_NAME " is damaged); name its place with "
+                            "store=DIR, or begin another history with wayback --new-history",
+                            home);
     case WB_TRACE_STORE:
-        return wb_problem_set(why, -EEXIST, "%s: there is no store (the history of this tree is in " WB_STORE_NAME
-                              " in it); mount it without store=DIR, or move the history with vstore move", home);
+        return wb_error_set(why, -EEXIST,
+                            "%s: there is no store (the history of this tree is in " WB_STORE_NAME
+                            " in it); mount it without store=DIR, or move the history with vstore move",
+                            home);
     case WB_TRACE_REMNANTS:
-        return wb_problem_set(why, -EBADMSG, "%s: the store cannot be opened (" WB_STORE_NAME " has history, but its "
-                              "file " WB_HEADER_NAME " is missing); run vfsck -y to rebuild the header, or move "
-                              WB_STORE_NAME " out of the tree to begin another history", home);
+        return wb_error_set(why, -EBADMSG,
+                            "%s: the store cannot be opened (" WB_STORE_NAME " has history, but its "
+                            "file " WB_HEADER_NAME
+                            " is missing); run vfsck -y to rebuild the header, or move " WB_STORE_NAME
+                            " out of the tree to begin another history",
+                            home);
     case WB_TRACE_STAGING:
-        return wb_problem_set(why, -ENODEV, "%s: there is no store (" WB_STAGING_NAME " holds deleted files of a store "
-                              "in another place); name that place with store=DIR, or begin another history with "
-                              "wayback --new-history", home);
+        return wb_error_set(why, -ENODEV,
+                            "%s: there is no store (" WB_STAGING_NAME " holds deleted files of a store "
+                            "in another place); name that place with store=DIR, or begin another history with "
+                            "wayback --new-history",
+                            home);
     }
     return -ENOENT;
 }
@@ -169,7 +177,7 @@ static int read_header(int dir_fd, struct wb_header *ret)
 }
 
 int wb_store_place_check(const struct wb_store *store, const struct wb_log_scans *scans, const char *home,
-                         struct wb_problem *why)
+                         struct wb_error *why)
 {
     _cleanup_close_ int inside = open_inside(store->src_fd);
     struct wb_header header, other;
@@ -180,19 +188,20 @@ int wb_store_place_check(const struct wb_store *store, const struct wb_log_scans
     if (scans->kind == WB_TRACE_SIGNPOST && scans->signpost.kind != WB_SIGNPOST_REMAINS)
         return memcmp(header.uuid, scans->signpost.uuid, sizeof(header.uuid)) == 0
                    ? 0
-                   : wb_problem_set(why, -EXDEV,
-                                    "%s: this store is not the one of this tree (the signpost " WB_STORE_NAME
-                                    "/" WB_SIGNPOST_NAME
-                                    " names another, in %s); mount without store=DIR, or begin another "
-                                    "history in an empty directory with wayback --new-history",
-                                    home, scans->signpost.path);
+                   : wb_error_set(why, -EXDEV,
+                                  "%s: this store is not the one of this tree (the signpost " WB_STORE_NAME
+                                  "/" WB_SIGNPOST_NAME
+                                  " names another, in %s); mount without store=DIR, or begin another "
+                                  "history in an empty directory with wayback --new-history",
+                                  home, scans->signpost.path);
     /* A copy of the store may be read, to inspect its contents, but not written. */
     if ((scans->kind == WB_TRACE_SIGNPOST || scans->kind == WB_TRACE_STORE) &&
         (store->writable ||
          (read_header(inside, &other) == 0 && memcmp(header.uuid, other.uuid, sizeof(header.uuid)) != 0)))
-        return wb_problem_set(why, -EXDEV, "%s: this store is not the one of this tree (its history is in "
-                              WB_STORE_NAME " in it); mount without store=DIR, or move that directory out of the tree",
-                              home);
+        return wb_error_set(why, -EXDEV,
+                            "%s: this store is not the one of this tree (its history is in " WB_STORE_NAME
+                            " in it); mount without store=DIR, or move that directory out of the tree",
+                            home);
     return 0;
 }
 
@@ -202,30 +211,36 @@ static bool was_used(int dir_fd)
     return wb_store_is_bare(dir_fd) <= 0;
 }
 
-int wb_store_place_may_begin(int src_fd, struct wb_problem *why)
+int wb_store_place_may_begin(int src_fd, struct wb_error *why)
 {
     _cleanup_close_ int fd = open_inside(src_fd);
     struct wb_signpost signpost;
     int r;
 
     if (fd < 0)
-        return fd == -ENOENT ? 0 : wb_problem_set(why, fd, WB_STORE_NAME ": cannot be read (%s); remove it to "
-                                                  "begin another history", g_strerror(-fd));
+        return fd == -ENOENT ? 0
+                             : wb_error_set(why, fd,
+                                            WB_STORE_NAME ": cannot be read (%s); remove it to "
+                                                          "begin another history",
+                                            g_strerror(-fd));
     r = wb_signpost_read(fd, &signpost);
     /* Beside a signpost that leads away there may only be deleted files of the history elsewhere. */
     if (r < 0 || (r > 0 && signpost.kind == WB_SIGNPOST_LEADS) || !was_used(fd))
         return 0;
-    return wb_problem_set(why, -EEXIST, "--new-history: the tree has a history (" WB_STORE_NAME " in it is a store); "
-                          "move that directory out of the tree, or delete it, to begin another");
+    return wb_error_set(why, -EEXIST,
+                        "--new-history: the tree has a history (" WB_STORE_NAME " in it is a store); "
+                        "move that directory out of the tree, or delete it, to begin another");
 }
 
-int wb_store_place_is_free(int dir_fd, bool apart, const char *home, struct wb_problem *why)
+int wb_store_place_is_free(int dir_fd, bool apart, const char *home, struct wb_error *why)
 {
     if ((!apart && !exists(dir_fd, WB_INFLIGHT_NAME)) ||
         (apart && !was_used(dir_fd) && !exists(dir_fd, WB_SIGNPOST_NAME)))
         return 0;
-    return wb_problem_set(why, -EEXIST, "--new-history: %s holds a history already; name an empty directory with "
-                          "store=DIR, or leave --new-history (new_history) out", home);
+    return wb_error_set(why, -EEXIST,
+                        "--new-history: %s holds a history already; name an empty directory with "
+                        "store=DIR, or leave --new-history (new_history) out",
+                        home);
 }
 
 /* The canonical path of the store: without symbolic links, and independent of the name that the caller used. */

@@ -36,17 +36,17 @@ int wb_store_is_bare(int dir_fd);
 bool wb_log_scans_are_of_a_copy(const struct wb_log_scans *scans, int src_fd);
 
 /* The error for a missing store in a tree with these traces: -ENOENT if there are none, else -ENODEV and a line. */
-int wb_store_place_missing(const struct wb_log_scans *scans, int src_fd, const char *home, struct wb_problem *why);
+int wb_store_place_missing(const struct wb_log_scans *scans, int src_fd, const char *home, struct wb_error *why);
 
 /* Whether the open store belongs to this tree, judging by the traces. 0 or -errno with a line. */
 int wb_store_place_check(const struct wb_store *store, const struct wb_log_scans *scans, const char *home,
-                         struct wb_problem *why);
+                         struct wb_error *why);
 
 /* Whether another history may begin (WB_STORE_ANOTHER); to be called before anything is created for it. 0 or -errno
  * with a line. */
-int wb_store_place_may_begin(int src_fd, struct wb_problem *why);
+int wb_store_place_may_begin(int src_fd, struct wb_error *why);
 /* The same for the directory that will hold it. */
-int wb_store_place_is_free(int dir_fd, bool apart, const char *home, struct wb_problem *why);
+int wb_store_place_is_free(int dir_fd, bool apart, const char *home, struct wb_error *why);
 
 /*
  * Makes the tree lead to the open store: writes the signpost of a store elsewhere, removes that of a store in

@@ -35,9 +35,9 @@ static void put_slot(struct wb_fields *fields, const struct wb_slot *slot)
     if (slot->present) {
         wb_fields_object(fields, "object", slot->object);
         wb_fields_attrs(fields, "attrs", &slot->attrs);
-        wb_fields_word(fields, "fate", fates[slot->fate]);
+        wb_fields_word(fields, "fate", fates[slot->unbind]);
     }
-    if (slot->fate == WB_FATE_MOVED) {
+    if (slot->unbind == WB_UNBIND_RENAMED) {
         wb_fields_object(fields, "to_dir", slot->to_dir);
         wb_fields_bytes(fields, "to_name", slot->to_name, slot->to_length);
     }
@@ -319,7 +319,7 @@ static int dump_all(struct dump *dump, struct wb_log_reader *reader)
     return fflush(dump->out) == 0 ? 0 : -errno;
 }
 
-static int dump_fd(struct dump *dump, const char *path, struct wb_problem *why)
+static int dump_fd(struct dump *dump, const char *path, struct wb_error *why)
 {
     struct wb_log_reader reader;
     int r;
@@ -328,17 +328,16 @@ static int dump_fd(struct dump *dump, const char *path, struct wb_problem *why)
     if (r == 0)
         r = dump_all(dump, &reader);
     if (r < 0 && ferror(dump->out))
-        wb_problem_set(why, r, "%s: its content cannot be written: %s", path, g_strerror(-r));
+        wb_error_set(why, r, "%s: its content cannot be written: %s", path, g_strerror(-r));
     else if (r < 0)
-        wb_problem_set(why, r, "%s: cannot be read: %s", path, g_strerror(-r));
+        wb_error_set(why, r, "%s: cannot be read: %s", path, g_strerror(-r));
     else if (reader.end > 0 && dump->count.records + dump->count.damaged == 0)
-        r = wb_problem_set(why, -EBADMSG, "%s: not a Wayback log: it has no record", path);
+        r = wb_error_set(why, -EBADMSG, "%s: not a Wayback log: it has no record", path);
     wb_log_reader_deinit(&reader);
     return r;
 }
 
-int wb_dump_log(const char *path, FILE *out, unsigned flags, struct wb_dump_count *ret,
-                struct wb_problem *why)
+int wb_dump_log(const char *path, FILE *out, unsigned flags, struct wb_dump_count *ret, struct wb_error *why)
 {
     /* O_NONBLOCK: do not wait if the user names a fifo. */
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -351,15 +350,15 @@ int wb_dump_log(const char *path, FILE *out, unsigned flags, struct wb_dump_coun
         *ret = dump.count;
     if (fd < 0 || fstat(fd, &st) < 0) {
         r = -errno;
-        return wb_problem_set(why, r, "%s: cannot be opened: %s", path, g_strerror(-r));
+        return wb_error_set(why, r, "%s: cannot be opened: %s", path, g_strerror(-r));
     }
     if (!S_ISREG(st.st_mode))
-        return wb_problem_set(why, S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL,
-                              "%s: not a file; the logs of a tree are in SRC/.wayback", path);
+        return wb_error_set(why, S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL,
+                            "%s: not a file; the logs of a tree are in SRC/.wayback", path);
     if (flags & WB_DUMP_VERIFY) {
         payload = g_try_malloc(WB_PAYLOAD_MAX);
         if (!payload)
-            return wb_problem_set(why, -ENOMEM, "out of memory");
+            return wb_error_set(why, -ENOMEM, "out of memory");
         dump.payload = payload;
     }
 

@@ -26,4 +26,4 @@ bool wb_layers_merge(mode_t mode, uint64_t nlink);
  * Whether the tree of `src_fd`, a directory open for reading, can have a history. Returns 0 also on other file systems;
  * -EOPNOTSUPP with a line in `why`; -errno. May copy the directory up into the upper layer, as its first change would.
  */
-int wb_layers_check(int src_fd, struct wb_problem *why);
+int wb_layers_check(int src_fd, struct wb_error *why);

@@ -174,7 +174,7 @@ int wb_inflight_sync(struct wb_inflight *inflight)
 
     pthread_mutex_lock(&inflight->mark_lock);
     if (last > inflight->mark)
-        r = write_mark(inflight, last, WB_MARK_AHEAD);
+        r = write_mark(inflight, last, WB_MARK_PRECLONE);
     pthread_mutex_unlock(&inflight->mark_lock);
     return r;
 }

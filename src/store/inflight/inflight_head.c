@@ -24,7 +24,7 @@ int wb_inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t boot, 
 
     head->last = htole64((uint64_t)last);
     head->boot = htole64(boot);
-    head->mark = htole64((uint64_t)(last + WB_MARK_AHEAD));
+    head->mark = htole64((uint64_t)(last + WB_MARK_PRECLONE));
     head->changed = htole64((uint64_t)inflight->changed);
     head->stamped = htole64((uint64_t)inflight->stamped);
     head->cut = htole64((uint64_t)inflight->cut);
@@ -32,7 +32,7 @@ int wb_inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t boot, 
     if (r == 0 && fsync(fd) < 0)
         r = -errno;
     if (r == 0)
-        inflight->mark = last + WB_MARK_AHEAD;
+        inflight->mark = last + WB_MARK_PRECLONE;
     return r;
 }
 
@@ -56,21 +56,21 @@ int wb_inflight_write_rested(const struct wb_inflight *inflight, int dir_fd)
     return r < 0 ? r : wb_pwrite_full(fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
 }
 
-void wb_inflight_stamps(const struct wb_inflight *inflight, struct wb_stamps *ret)
+void wb_inflight_log_mtimes(const struct wb_inflight *inflight, struct wb_log_mtimes *ret)
 {
-    *ret = (struct wb_stamps){inflight->stamped, inflight->cut, inflight->unclean};
+    *ret = (struct wb_log_mtimes){inflight->stamped, inflight->cut, inflight->unclean};
 }
 
-void wb_inflight_peek_stamps(int dir_fd, bool held, struct wb_stamps *ret)
+void wb_inflight_peek_log_mtimes(int dir_fd, bool held, struct wb_log_mtimes *ret)
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
     struct wb_inflight_file file = {0};
     size_t length = 0;
 
-    *ret = (struct wb_stamps){0};
+    *ret = (struct wb_log_mtimes){0};
     if (fd < 0 || wb_pread_full(fd, &file, sizeof(file), 0, &length) < 0 || !wb_inflight_is_ours(&file, length))
         return;
-    *ret = (struct wb_stamps){wb_inflight_clock(file.head.stamped), wb_inflight_clock(file.head.cut), false};
+    *ret = (struct wb_log_mtimes){wb_inflight_clock(file.head.stamped), wb_inflight_clock(file.head.cut), false};
     /* No process has opened it for writing since. */
     if (!held && ret->since > 0 && wb_inflight_clock(file.head.mark) > wb_inflight_clock(file.head.last) &&
         !wb_boot_goes_on(dir_fd, le64toh(file.head.boot)))

@@ -40,7 +40,7 @@ bool wb_inflight_stayed_quiet(const struct wb_store *store, int64_t quiet)
  * The change of a slot that is free here has ended, or will take the slot later and read the clock after that, hence
  * after this call.
  */
-int64_t wb_inflight_horizon(struct wb_store *store)
+int64_t wb_inflight_low_water(struct wb_store *store)
 {
     struct wb_inflight *inflight = store->inflight;
     int64_t horizon = wb_store_tick(store), when;

@@ -58,13 +58,13 @@ static int open_reader(struct wb_store *store)
 {
     bool held = wb_store_is_held(store);
     struct wb_inflight_tail tail;
-    struct wb_stamps stamps;
+    struct wb_log_mtimes stamps;
     int r = read_tail(store->dir_fd, &tail);
 
     if (r < 0)
         return r;
     take(store, &tail);
-    wb_inflight_peek_stamps(store->dir_fd, held, &stamps);
+    wb_inflight_peek_log_mtimes(store->dir_fd, held, &stamps);
     if (!held && stamps.cut != wb_inflight_clock(tail.content_cut))
         note_cut(store, WB_CLOCK_MAX);
     return 0;

@@ -115,7 +115,7 @@ int wb_lost_slots_open(int dir_fd)
 
 int wb_lost_slots_mark(int fd, int64_t since)
 {
-    return wb_log_stamp(fd, since == WB_LOST_SLOTS_NONE ? 0 : since);
+    return wb_log_set_mtime(fd, since == WB_LOST_SLOTS_NONE ? 0 : since);
 }
 
 int wb_lost_slots_write(int dir_fd, const struct wb_lost_slots *slots)

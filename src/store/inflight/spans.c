@@ -26,7 +26,7 @@
 
 struct table {
     int64_t floor;
-    int64_t cut; /* the newest power cut (struct wb_stamps) that the spans account for */
+    int64_t cut; /* the newest power cut (struct wb_log_mtimes) that the spans account for */
     unsigned count;
     struct wb_span spans[WB_SPANS_MAX + 1];
 };
@@ -559,7 +559,7 @@ static void look(const struct wb_store *store)
 {
     struct wb_spans *spans = store->spans;
     struct wb_inflight_file file;
-    struct wb_stamps stamps;
+    struct wb_log_mtimes stamps;
     bool held = wb_store_is_held(store), lost_power = false;
     int tail = read_tail(store->dir_fd, &file), r = read_table(store->dir_fd, &spans->table);
 
@@ -571,7 +571,7 @@ static void look(const struct wb_store *store)
         spans->begin = wb_inflight_clock(file.tail.begin);
         spans->end = wb_inflight_clock(file.tail.end);
     } else {
-        wb_inflight_peek_stamps(store->dir_fd, held, &stamps);
+        wb_inflight_peek_log_mtimes(store->dir_fd, held, &stamps);
         lost_power = stamps.cut != spans->table.cut;
         take_tail(store, &spans->table, &file.tail, lost_power);
     }

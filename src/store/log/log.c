@@ -128,7 +128,7 @@ static int log_find_tail(int fd, struct wb_log *log, uint64_t *ret_end)
     return 0;
 }
 
-int wb_log_stamp(int fd, int64_t when)
+int wb_log_set_mtime(int fd, int64_t when)
 {
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                 {.tv_sec = when / WB_WHEN_SECOND, .tv_nsec = when % WB_WHEN_SECOND}};
@@ -160,7 +160,7 @@ int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create)
     found.stamp = st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec;
     /* Cutting does not take away what tells that something was lost. */
     if (st.st_size > 0 && found.tail < end)
-        wb_log_stamp(fd, found.stamp);
+        wb_log_set_mtime(fd, found.stamp);
     log = g_try_new0(struct wb_log, 1);
     if (!log)
         return -ENOMEM;
@@ -270,7 +270,7 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
         /* If even this fails, the rest is an unfinished tail: the next record goes over it, and no
          * reader takes it for one. */
         if (ftruncate(log->fd, (off_t)wb_log_physical(log, log->tail)) == 0)
-            wb_log_stamp(log->fd, log->last_when);
+            wb_log_set_mtime(log->fd, log->last_when);
         return r;
     }
     log->tail += record->total;
@@ -280,7 +280,7 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
     __atomic_store_n(&log->unlisted, true, __ATOMIC_RELAXED);
     if (record->type == WB_REC_DATA)
         __atomic_store_n(&log->overwrites, true, __ATOMIC_RELAXED);
-    wb_log_stamp(log->fd, record->when);
+    wb_log_set_mtime(log->fd, record->when);
     return 0;
 }
 
@@ -318,7 +318,7 @@ int wb_log_exchange_locked(struct wb_log *log, int dir_fd, const char *path, con
     r = wb_log_bytes_open(&bytes, fd);
     if (r < 0)
         return r;
-    wb_log_stamp(fd, log->last_when);
+    wb_log_set_mtime(fd, log->last_when);
     if (renameat(dir_fd, temporary, dir_fd, path) < 0) {
         r = -errno;
     } else {

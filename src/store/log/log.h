@@ -83,7 +83,7 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
  * lag behind: so after a power cut it tells of records that did not get there. For who changes a log by other ways.
  * 0 or -errno: then the time is later than the record, and a power cut makes a gap of what is none.
  */
-int wb_log_stamp(int fd, int64_t when);
+int wb_log_set_mtime(int fd, int64_t when);
 
 struct wb_store;
 /* Appends a GAP: records later than `since` were lost (log_cut.c). The caller holds log->lock. 0 or -errno. */
@@ -162,8 +162,8 @@ struct wb_log_skip {
     unsigned count;
     int64_t stage_begin, stage_end; /* of the stage whose end was met last; 0: none was */
     int64_t stage_cut; /* where the end of one may be among what a GAP stands for: when it was, at the earliest */
-    /* Changes that count together (WB_RECORD_COALESCED): from when on, 0: none do; the last one met that says so; and the
-     * one before it, 0: not met yet. */
+    /* Changes that count together (WB_RECORD_COALESCED): from when on, 0: none do; the last one met with that flag; and
+     * the one before it, 0: not met yet. */
     int64_t joined_when, joined_by, joined_to;
 };
 

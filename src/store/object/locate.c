@@ -296,7 +296,7 @@ static int search_all(const struct wb_store *store, struct wb_object dir, GArray
     }
 }
 
-/* Finds a directory other than the root. As wb_store_locate_dir. */
+/* Finds a directory other than the root. As wb_catalog_path_open_dir. */
 static int search(const struct wb_store *store, struct wb_object dir, GArray *chain, int *ret_fd)
 {
     int r = -EAGAIN, buried;
@@ -312,7 +312,7 @@ static int search(const struct wb_store *store, struct wb_object dir, GArray *ch
     return r == -EAGAIN ? search_all(store, dir, chain, ret_fd) : r;
 }
 
-int wb_store_locate_path(const struct wb_store *store, struct wb_object dir, int *ret_fd, char **ret_path)
+int wb_catalog_path_of(const struct wb_store *store, struct wb_object dir, int *ret_fd, char **ret_path)
 {
     g_autoptr(GArray) chain = g_array_new(FALSE, FALSE, sizeof(struct step));
     _cleanup_close_ int fd = -1;
@@ -342,7 +342,7 @@ int wb_store_locate_path(const struct wb_store *store, struct wb_object dir, int
     return 0;
 }
 
-int wb_store_locate_dir(const struct wb_store *store, struct wb_object dir, int *ret_fd)
+int wb_catalog_path_open_dir(const struct wb_store *store, struct wb_object dir, int *ret_fd)
 {
-    return wb_store_locate_path(store, dir, ret_fd, NULL);
+    return wb_catalog_path_of(store, dir, ret_fd, NULL);
 }

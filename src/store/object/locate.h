@@ -19,8 +19,7 @@
  * Opens directory `dir` (which has a catalog, or is the root) O_PATH|O_DIRECTORY. 0; WB_ABSENT: it
  * is in the graveyard (wb_grave_open); -ENOENT: it has no catalog; -EIO: it is at none of its places.
  */
-int wb_store_locate_dir(const struct wb_store *store, struct wb_object dir, int *ret_fd);
+int wb_catalog_path_open_dir(const struct wb_store *store, struct wb_object dir, int *ret_fd);
 
 /* The same, and its path relative to the root of SRC ("" for the root), to g_free; either may be NULL. */
-int wb_store_locate_path(const struct wb_store *store, struct wb_object dir, int *ret_fd,
-                         char **ret_path);
+int wb_catalog_path_of(const struct wb_store *store, struct wb_object dir, int *ret_fd, char **ret_path);

@@ -29,7 +29,7 @@ static int open_identities(const char *store, struct wb_identities **ret)
     return fd < 0 ? -errno : wb_identities_open(ret, fd);
 }
 
-static int read_root(const char *store, struct wb_object *ret, struct wb_problem *why)
+static int read_root(const char *store, struct wb_object *ret, struct wb_error *why)
 {
     g_autofree char *path = g_build_filename(store, WB_HEADER_NAME, NULL);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -39,21 +39,21 @@ static int read_root(const char *store, struct wb_object *ret, struct wb_problem
     int r;
 
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return wb_problem_set(why, -EINVAL, "%s is not a store: it has no header", store);
+        return wb_error_set(why, -EINVAL, "%s is not a store: it has no header", store);
     if (fd < 0)
-        return wb_problem_set(why, -errno, "cannot read the store %s: %s", store, g_strerror(errno));
+        return wb_error_set(why, -errno, "cannot read the store %s: %s", store, g_strerror(errno));
     r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     if (r == 0)
         r = wb_header_decode(data, length, &header);
     if (r == -EPROTONOSUPPORT)
-        return wb_problem_set(why, r, "the store %s has a newer format; use the newer program", store);
+        return wb_error_set(why, r, "the store %s has a newer format; use the newer program", store);
     if (r < 0)
-        return wb_problem_set(why, r, "the header of the store %s cannot be read", store);
+        return wb_error_set(why, r, "the header of the store %s cannot be read", store);
     *ret = header.root;
     return 0;
 }
 
-static int tree_of(const char *store, const char *path, char **ret, struct wb_problem *why)
+static int tree_of(const char *store, const char *path, char **ret, struct wb_error *why)
 {
     g_autofree char *at = g_strdup(path);
     struct wb_object root = WB_OBJECT_NONE;
@@ -65,7 +65,7 @@ static int tree_of(const char *store, const char *path, char **ret, struct wb_pr
         return r;
     r = open_identities(store, &identities);
     if (r < 0)
-        return wb_problem_set(why, r, "the file " WB_IDENTITIES_NAME " of the store %s cannot be read", store);
+        return wb_error_set(why, r, "the file " WB_IDENTITIES_NAME " of the store %s cannot be read", store);
     for (r = -ENOENT; r == -ENOENT;) {
         _cleanup_close_ int fd = open(*at ? at : "/", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -82,7 +82,7 @@ static int tree_of(const char *store, const char *path, char **ret, struct wb_pr
     return r;
 }
 
-int wb_tree_of_store(const char *store, const char *path, char **ret, struct wb_problem *why)
+int wb_tree_of_store(const char *store, const char *path, char **ret, struct wb_error *why)
 {
     _cleanup_close_ int fd = open(store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     char link[32];

@@ -108,14 +108,14 @@ static int settle_in(int dir_fd, struct wb_signpost *here)
     return wb_signpost_write(dir_fd, here);
 }
 
-static int complain(int r, const char *home, const struct wb_signpost *here, struct wb_problem *why)
+static int complain(int r, const char *home, const struct wb_signpost *here, struct wb_error *why)
 {
-    return r < 0 ? wb_problem_set(why, r, "the store %s was moved from %s, but its deleted files cannot be moved: %s",
-                                  home, here->path, g_strerror(-r))
+    return r < 0 ? wb_error_set(why, r, "the store %s was moved from %s, but its deleted files cannot be moved: %s",
+                                home, here->path, g_strerror(-r))
                  : 0;
 }
 
-int wb_store_arrive_from(int from_grave, int to_grave, int dir_fd, const char *home, struct wb_problem *why)
+int wb_store_arrive_from(int from_grave, int to_grave, int dir_fd, const char *home, struct wb_error *why)
 {
     struct wb_signpost here = {.kind = WB_SIGNPOST_REMAINS};
     int r = wb_signpost_read(dir_fd, &here);
@@ -125,7 +125,7 @@ int wb_store_arrive_from(int from_grave, int to_grave, int dir_fd, const char *h
     return complain(r < 0 ? r : settle_in(dir_fd, &here), home, &here, why);
 }
 
-int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_problem *why)
+int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_error *why)
 {
     struct wb_signpost here;
     int r = wb_signpost_read(dir_fd, &here);
@@ -136,7 +136,7 @@ int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_problem 
         return 0;
     }
     if (r > 0 && here.kind == WB_SIGNPOST_LEADS)
-        return wb_problem_set(why, -EBUSY, "the store %s was moved to %s meanwhile; try again", home, here.path);
+        return wb_error_set(why, -EBUSY, "the store %s was moved to %s meanwhile; try again", home, here.path);
     if (r > 0)
         r = find_bodies(src_fd, dir_fd, &here);
     return complain(r < 0 ? r : settle_in(dir_fd, &here), home, &here, why);

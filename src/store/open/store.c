@@ -41,7 +41,7 @@ static char *describe_home(int src_fd, const char *store_path)
     return g_strdup_printf("%s%s" WB_STORE_NAME, src ? src : "", src && g_str_has_suffix(src, "/") ? "" : "/");
 }
 
-static int read_header(struct wb_store *store, const char *home, struct wb_problem *why)
+static int read_header(struct wb_store *store, const char *home, struct wb_error *why)
 {
     _cleanup_close_ int fd = -1;
     uint8_t data[WB_HEADER_SIZE];
@@ -50,42 +50,43 @@ static int read_header(struct wb_store *store, const char *home, struct wb_probl
 
     fd = wb_open_own(store->dir_fd, WB_HEADER_NAME, O_RDONLY, 0);
     if (fd < 0)
-        return wb_problem_set(why, fd, "the store %s has no header: %s", home, g_strerror(-fd));
+        return wb_error_set(why, fd, "the store %s has no header: %s", home, g_strerror(-fd));
     r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot read the header of the store %s: %s", home, g_strerror(-r));
+        return wb_error_set(why, r, "cannot read the header of the store %s: %s", home, g_strerror(-r));
     r = wb_header_decode(data, length, &store->header);
     if (r == -EPROTONOSUPPORT)
-        return wb_problem_set(why, r,
-                              "the store %s has format version %u, but this program supports up to %u; "
-                              "use the newer program",
-                              home, store->header.version, WB_FORMAT_VERSION);
+        return wb_error_set(why, r,
+                            "the store %s has format version %u, but this program supports up to %u; "
+                            "use the newer program",
+                            home, store->header.version, WB_FORMAT_VERSION);
     if (r < 0)
-        return wb_problem_set(why, r,
-                              "the header of the store %s is damaged; restore %s/" WB_HEADER_NAME
-                              " from a backup, or move the store away to create a new history",
-                              home, home);
+        return wb_error_set(why, r,
+                            "the header of the store %s is damaged; restore %s/" WB_HEADER_NAME
+                            " from a backup, or move the store away to create a new history",
+                            home, home);
     return 0;
 }
 
 /* Objects that cannot be identified again are not recorded: their history would be shown as that of another object. */
-static int check_identity(const struct wb_store *store, struct wb_problem *why)
+static int check_identity(const struct wb_store *store, struct wb_error *why)
 {
     if (wb_object_lasts(store->src_fd))
         return wb_layers_check(store->src_fd, why);
-    return wb_problem_set(why, -EOPNOTSUPP, "the source directory is on a file system (in user space?) that does "
-                          "not report the creation time of files, so they cannot be identified reliably; mount the "
-                          "tree on the machine where it is stored, or with history=none");
+    return wb_error_set(why, -EOPNOTSUPP,
+                        "the source directory is on a file system (in user space?) that does "
+                        "not report the creation time of files, so they cannot be identified reliably; mount the "
+                        "tree on the machine where it is stored, or with history=none");
 }
 
-static int create_header(struct wb_store *store, const char *home, struct wb_problem *why)
+static int create_header(struct wb_store *store, const char *home, struct wb_error *why)
 {
     struct wb_header header = {.version = WB_FORMAT_VERSION, .created = wb_when_now()};
     uint8_t data[WB_HEADER_SIZE];
     int r;
 
     if (getrandom(header.uuid, sizeof(header.uuid), 0) != sizeof(header.uuid))
-        return wb_problem_set(why, -EIO, "cannot create the store %s: no random numbers", home);
+        return wb_error_set(why, -EIO, "cannot create the store %s: no random numbers", home);
     r = wb_object_stat(NULL, store->src_fd, NULL, &header.root, NULL, NULL);
     if (r == 0)
         r = wb_store_dir_fill(store->dir_fd);
@@ -94,7 +95,7 @@ static int create_header(struct wb_store *store, const char *home, struct wb_pro
         r = wb_replace_file(store->dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);
     }
     if (r < 0)
-        return wb_problem_set(why, r, "cannot create the store %s: %s", home, g_strerror(-r));
+        return wb_error_set(why, r, "cannot create the store %s: %s", home, g_strerror(-r));
     return 0;
 }
 
@@ -102,7 +103,7 @@ static int create_header(struct wb_store *store, const char *home, struct wb_pro
  * Data of an older version is not converted. That version might not understand the data written from now on, so the
  * header says so before anything is written.
  */
-static int raise_version(struct wb_store *store, const char *home, struct wb_problem *why)
+static int raise_version(struct wb_store *store, const char *home, struct wb_error *why)
 {
     uint8_t data[WB_HEADER_SIZE];
     int r;
@@ -114,8 +115,8 @@ static int raise_version(struct wb_store *store, const char *home, struct wb_pro
     wb_header_encode(&store->header, data);
     r = wb_replace_file(store->dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot convert the store %s to format version %u: %s", home,
-                              WB_FORMAT_VERSION, g_strerror(-r));
+        return wb_error_set(why, r, "cannot convert the store %s to format version %u: %s", home, WB_FORMAT_VERSION,
+                            g_strerror(-r));
     return 0;
 }
 
@@ -127,7 +128,7 @@ static bool is_xfs(int fd)
                                                                        * define */
 }
 
-static int check_header(struct wb_store *store, unsigned flags, const char *home, struct wb_problem *why)
+static int check_header(struct wb_store *store, unsigned flags, const char *home, struct wb_error *why)
 {
     char there[WB_OBJECT_TEXT_MAX], here[WB_OBJECT_TEXT_MAX];
     struct wb_object root;
@@ -137,9 +138,11 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
     if (fstatat(store->dir_fd, WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
         r = flags & WB_STORE_ANOTHER ? 1 : wb_store_is_bare(store->dir_fd);
         if (r == 0)
-            return wb_problem_set(why, -EBADMSG, "%s: the store cannot be opened (it has history, but its file "
-                                  WB_HEADER_NAME " is missing); restore that file from a backup, or run vfsck -y to "
-                                  "create it again", home);
+            return wb_error_set(why, -EBADMSG,
+                                "%s: the store cannot be opened (it has history, but its file " WB_HEADER_NAME
+                                " is missing); restore that file from a backup, or run vfsck -y to "
+                                "create it again",
+                                home);
         if (r > 0 && flags & WB_STORE_WRITE && flags & WB_STORE_CREATE)
             r = create_header(store, home, why);
         if (r < 0)
@@ -156,35 +159,39 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
     store->horizon = store->header.forgotten ? store->header.created : 0;
     r = wb_identities_open(&store->identities, store->dir_fd);
     if (r < 0)
-        return wb_problem_set(why, r, "the store %s cannot match the files of this tree to their history (its file "
-                              WB_IDENTITIES_NAME " is damaged: %s); rebuild it with vfsck --rebind", home,
-                              g_strerror(-r));
+        return wb_error_set(
+            why, r,
+            "the store %s cannot match the files of this tree to their history (its file " WB_IDENTITIES_NAME
+            " is damaged: %s); rebuild it with vfsck --rebind",
+            home, g_strerror(-r));
     r = wb_object_stat(NULL, store->src_fd, NULL, &root, NULL, &st);
     if (r == 0)
         r = wb_identities_is_root(store->identities, root, store->header.root);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot read the source directory: %s", g_strerror(-r));
+        return wb_error_set(why, r, "cannot read the source directory: %s", g_strerror(-r));
     store->src_dev = st.st_dev;
     store->layered = wb_layers_are_there(store->src_fd);
     store->exchange_hides = is_xfs(store->src_fd);
     if (r > 0)
         return flags & WB_STORE_WRITE ? raise_version(store, home, why) : 0;
     if (wb_signpost_led(store->src_fd, store->dir_fd))
-        return wb_problem_set(why, -EXDEV, "this tree was copied or restored without its store, and the signpost "
-                              "%s/" WB_SIGNPOST_NAME " leads to the store of the original tree; remove %s to create a "
-                              "separate history; or, if the original tree does not exist any more, bind its store to "
-                              "this one with vfsck --rebind --store=DIR", home, home);
+        return wb_error_set(why, -EXDEV,
+                            "this tree was copied or restored without its store, and the signpost "
+                            "%s/" WB_SIGNPOST_NAME " leads to the store of the original tree; remove %s to create a "
+                            "separate history; or, if the original tree does not exist any more, bind its store to "
+                            "this one with vfsck --rebind --store=DIR",
+                            home, home);
     wb_object_print(store->header.root, there);
     wb_object_print(root, here);
-    return wb_problem_set(why, -EXDEV,
-                          "the store %s belongs to another tree (its root was %s, this one is %s); if that tree was "
-                          "moved or copied here, bind the store to it with vfsck --rebind; else mount the original "
-                          "tree, or move the store away to create a new history",
-                          home, there, here);
+    return wb_error_set(why, -EXDEV,
+                        "the store %s belongs to another tree (its root was %s, this one is %s); if that tree was "
+                        "moved or copied here, bind the store to it with vfsck --rebind; else mount the original "
+                        "tree, or move the store away to create a new history",
+                        home, there, here);
 }
 
 /* The graveyard has to be on the mount of SRC, so that rename(2) can move files there. */
-static int open_grave(struct wb_store *store, const char *home, struct wb_problem *why)
+static int open_grave(struct wb_store *store, const char *home, struct wb_error *why)
 {
     int r = wb_store_dir_grave(store->src_fd, store->dir_fd, store->writable);
 
@@ -193,18 +200,18 @@ static int open_grave(struct wb_store *store, const char *home, struct wb_proble
     if (r == -ENOENT && !store->writable)
         r = 0;
     if (r < 0)
-        return wb_problem_set(why, r, "cannot keep deleted files of the source directory (store %s): %s",
-                              home, g_strerror(-r));
+        return wb_error_set(why, r, "cannot keep deleted files of the source directory (store %s): %s", home,
+                            g_strerror(-r));
     r = wb_store_dir_check(store->dir_fd);
     if (r == 0 && store->grave_fd >= 0)
         r = wb_store_dir_check(store->grave_fd);
     if (r < 0)
-        return wb_problem_set(why, r, "the store %s is damaged: an entry of " WB_OBJECTS_NAME " is not a directory: %s",
-                              home, g_strerror(-r));
+        return wb_error_set(why, r, "the store %s is damaged: an entry of " WB_OBJECTS_NAME " is not a directory: %s",
+                            home, g_strerror(-r));
     return 0;
 }
 
-int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_problem *why)
+int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_error *why)
 {
     struct stat st;
     int r;
@@ -213,10 +220,10 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_p
     store->can_clone = fstat(store->dir_fd, &st) == 0 && st.st_dev == store->src_dev &&
                        wb_store_dir_can_clone(store->dir_fd);
     store->ordered = wb_store_dir_is_ordered(store->dir_fd, &store->truncate_writes);
-    wb_stamp_look(store);
+    wb_log_mtime_check(store);
     r = wb_inflight_open(&store->inflight, store->dir_fd);
     if (r == 0) {
-        wb_inflight_stamps(store->inflight, &store->stamps);
+        wb_inflight_log_mtimes(store->inflight, &store->stamps);
         r = wb_lost_content_open(store);
     }
     if (r == 0)
@@ -228,7 +235,7 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_p
         r = store->logs ? 0 : -ENOMEM;
     }
     if (r == 0 && store->can_clone) {
-        store->ahead = wb_ahead_new();
+        store->ahead = wb_preclone_new();
         r = store->ahead ? 0 : -ENOMEM;
     }
     if (r == 0)
@@ -240,10 +247,12 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_p
     if (r == 0)
         r = wb_manifest_open(store);
     if (r == -EMLINK)
-        return wb_problem_set(why, r, "the store %s has a file with another hard link elsewhere (a backup with hard "
-                              "links?), which would change with it; run vfsck -p to separate them", home);
+        return wb_error_set(why, r,
+                            "the store %s has a file with another hard link elsewhere (a backup with hard "
+                            "links?), which would change with it; run vfsck -p to separate them",
+                            home);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot write to the store %s: %s", home, g_strerror(-r));
+        return wb_error_set(why, r, "cannot write to the store %s: %s", home, g_strerror(-r));
     return 0;
 }
 
@@ -272,7 +281,7 @@ struct wb_store *wb_store_new(int src_fd)
  * history may begin.
  */
 static int open_place(struct wb_store *store, const char *store_path, unsigned *flags, struct wb_log_scans *scans,
-                      const char *home, struct wb_problem *why)
+                      const char *home, struct wb_error *why)
 {
     int r = wb_log_scans_read(store->src_fd, scans);
 
@@ -282,7 +291,7 @@ static int open_place(struct wb_store *store, const char *store_path, unsigned *
         r = 0;
     }
     if (r < 0)
-        return wb_problem_set(why, r, "cannot find the store %s: %s", home, g_strerror(-r));
+        return wb_error_set(why, r, "cannot find the store %s: %s", home, g_strerror(-r));
     if (*flags & WB_STORE_ANOTHER)
         r = wb_store_place_may_begin(store->src_fd, why);
     else if (scans->kind != WB_TRACE_NONE)
@@ -304,7 +313,7 @@ static int open_place(struct wb_store *store, const char *store_path, unsigned *
 
 /* Makes the tree name the place of its store, early for a new one: the graveyard is beside the signpost. */
 static int mark_place(struct wb_store *store, unsigned flags, const struct wb_log_scans *scans, const char *home,
-                      struct wb_problem *why)
+                      struct wb_error *why)
 {
     int r = wb_store_place_mark(store);
 
@@ -314,8 +323,11 @@ static int mark_place(struct wb_store *store, unsigned flags, const struct wb_lo
     }
     if (r == 0)
         r = wb_store_place_put_aside(store, scans);
-    return r < 0 ? wb_problem_set(why, r, "%s: cannot create another history (" WB_STORE_NAME " in the tree cannot be "
-                                  "changed: %s); make it writable, or free space", home, g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r,
+                                "%s: cannot create another history (" WB_STORE_NAME " in the tree cannot be "
+                                "changed: %s); make it writable, or free space",
+                                home, g_strerror(-r))
+                 : 0;
 }
 
 /* Removes incomplete files of a daemon that was killed. They have fixed names, so that no search is needed. */
@@ -328,8 +340,7 @@ static void sweep(const struct wb_store *store)
         unlinkat(store->dir_fd, names[i], 0);
 }
 
-int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags,
-                  struct wb_problem *why)
+int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags, struct wb_error *why)
 {
     struct wb_log_scans scans;
     g_autofree char *home = describe_home(src_fd, store_path);
@@ -337,7 +348,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
     int r = -ENOMEM;
 
     if (!store)
-        return wb_problem_set(why, r, "no memory for the store %s", home);
+        return wb_error_set(why, r, "no memory for the store %s", home);
     store->writable = flags & WB_STORE_WRITE;
     if (!store->writable)
         flags &= ~(unsigned)(WB_STORE_CREATE | WB_STORE_ANOTHER);
@@ -366,8 +377,8 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         if (r >= 0 && !store->is_new)
             r = mark_place(store, flags, &scans, home, why);
     } else if (r >= 0) {
-        wb_inflight_peek_stamps(store->dir_fd, wb_store_is_held(store), &store->stamps);
-        wb_stamp_look(store);
+        wb_inflight_peek_log_mtimes(store->dir_fd, wb_store_is_held(store), &store->stamps);
+        wb_log_mtime_check(store);
         r = wb_lost_content_open(store);
         if (r == 0)
             r = wb_spans_open(store);
@@ -377,7 +388,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
     if (r >= 0) {
         r = wb_snapshot_table_open(store);
         if (r < 0)
-            wb_problem_set(why, r, "cannot open the snapshots of the store %s: %s", home, g_strerror(-r));
+            wb_error_set(why, r, "cannot open the snapshots of the store %s: %s", home, g_strerror(-r));
     }
     if (r < 0) {
         wb_store_free(store);
@@ -413,9 +424,9 @@ struct wb_store *wb_store_free(struct wb_store *store)
 {
     if (!store)
         return NULL;
-    store->ahead = wb_ahead_free(store->ahead);
+    store->ahead = wb_preclone_free(store->ahead);
     if (store->logs)
-        wb_gaps_settle(store);
+        wb_gaps_flush(store);
     store->timeline = wb_timeline_free(store);
     if (store->logs && store->writable) {
         wb_manifest_complete(store, WB_MANIFEST_BUDGET);

@@ -13,8 +13,8 @@
 
 int wb_store_rest(struct wb_store *store)
 {
-    store->ahead = wb_ahead_free(store->ahead);
-    wb_gaps_settle(store);
+    store->ahead = wb_preclone_free(store->ahead);
+    wb_gaps_flush(store);
     /* If it fails, the next pass does the work, wherever the store is then. */
     wb_timeline_pass(store);
     return wb_inflight_is_idle(store->inflight) ? 0 : -EBUSY;
@@ -23,10 +23,10 @@ int wb_store_rest(struct wb_store *store)
 void wb_store_wake(struct wb_store *store)
 {
     if (store->can_clone && !store->ahead)
-        store->ahead = wb_ahead_new();
+        store->ahead = wb_preclone_new();
 }
 
-static int open_parts(struct wb_store *copy, const struct wb_store *store, const char *home, struct wb_problem *why)
+static int open_parts(struct wb_store *copy, const struct wb_store *store, const char *home, struct wb_error *why)
 {
     int r = wb_spans_copy(store, copy->dir_fd);
 
@@ -35,7 +35,7 @@ static int open_parts(struct wb_store *copy, const struct wb_store *store, const
     if (r == 0)
         r = wb_identities_open(&copy->identities, copy->dir_fd);
     if (r < 0)
-        return wb_problem_set(why, r, "the copy of the store in %s cannot be opened: %s", home, g_strerror(-r));
+        return wb_error_set(why, r, "the copy of the store in %s cannot be opened: %s", home, g_strerror(-r));
     r = wb_store_open_writable(copy, home, why);
     if (r < 0)
         return r;
@@ -47,7 +47,7 @@ static int open_parts(struct wb_store *copy, const struct wb_store *store, const
     if (r == 0 && !wb_inflight_is_idle(copy->inflight))
         r = -EBUSY;
     if (r < 0)
-        return wb_problem_set(why, r, "the copy of the store in %s cannot be opened: %s", home, g_strerror(-r));
+        return wb_error_set(why, r, "the copy of the store in %s cannot be opened: %s", home, g_strerror(-r));
     wb_actors_go_on(copy->actors, store->actors);
     if (store->inflight->mapping)
         wb_inflight_map(copy);
@@ -56,13 +56,13 @@ static int open_parts(struct wb_store *copy, const struct wb_store *store, const
 }
 
 int wb_store_open_copy(struct wb_store **ret, const struct wb_store *store, const struct wb_store_place *place,
-                       const char *home, struct wb_problem *why)
+                       const char *home, struct wb_error *why)
 {
     struct wb_store *copy = wb_store_new(store->src_fd);
     int r;
 
     if (!copy)
-        return wb_problem_set(why, -ENOMEM, "no memory for the store %s", home);
+        return wb_error_set(why, -ENOMEM, "no memory for the store %s", home);
     copy->dir_fd = place->dir_fd;
     copy->grave_fd = place->grave_fd;
     copy->lock_fd = place->lock_fd;

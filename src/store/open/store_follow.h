@@ -30,7 +30,7 @@ struct wb_store_place {
  * messages. 0, or -errno with a line in `why`.
  */
 int wb_store_open_copy(struct wb_store **ret, const struct wb_store *store, const struct wb_store_place *place,
-                       const char *home, struct wb_problem *why);
+                       const char *home, struct wb_error *why);
 
 /* From now on `store` is at the place of `copy`, and the other way round. Cannot fail. */
 void wb_store_exchange(struct wb_store *store, struct wb_store *copy);

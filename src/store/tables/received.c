@@ -30,7 +30,7 @@ int wb_received_write(int dir_fd, const struct wb_received *received)
     return wb_replace_file(dir_fd, WB_RECEIVED_NAME, data, sizeof(data), 0600);
 }
 
-int wb_received_check(int dir_fd, const char *home, struct wb_problem *why)
+int wb_received_check(int dir_fd, const char *home, struct wb_error *why)
 {
     struct wb_received received;
     int r = wb_received_read(dir_fd, &received);
@@ -38,13 +38,19 @@ int wb_received_check(int dir_fd, const char *home, struct wb_problem *why)
     if (r == -ENOENT || (r == 0 && received.phase == WB_RECEIVED_REST && received.until > 0))
         return 0;
     if (r == 0 && received.until == 0 && received.phase == WB_RECEIVED_REST)
-        return wb_problem_set(why, -EINPROGRESS, "the store %s is a copy that has not received a whole stream yet; "
-                              "wait for vreceive, or repeat it", home);
+        return wb_error_set(why, -EINPROGRESS,
+                            "the store %s is a copy that has not received a whole stream yet; "
+                            "wait for vreceive, or repeat it",
+                            home);
     if (r == 0)
-        return wb_problem_set(why, -EINPROGRESS, "the store %s is a copy that vreceive is updating; if vreceive was "
-                              "interrupted, `vreceive --status` completes it", home);
-    return wb_problem_set(why, r, "the file " WB_RECEIVED_NAME " of the store %s, which has the position of the copy, "
-                          "cannot be read: %s", home, strerror(-r));
+        return wb_error_set(why, -EINPROGRESS,
+                            "the store %s is a copy that vreceive is updating; if vreceive was "
+                            "interrupted, `vreceive --status` completes it",
+                            home);
+    return wb_error_set(why, r,
+                        "the file " WB_RECEIVED_NAME " of the store %s, which has the position of the copy, "
+                        "cannot be read: %s",
+                        home, strerror(-r));
 }
 
 struct wb_erased wb_erased_read(int dir_fd)

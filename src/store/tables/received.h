@@ -14,7 +14,7 @@ int wb_received_read(int dir_fd, struct wb_received *ret);
 int wb_received_write(int dir_fd, const struct wb_received *received);
 
 /* Whether it may be opened: 0; -EINPROGRESS, with a line in `why`: not yet. */
-int wb_received_check(int dir_fd, const char *home, struct wb_problem *why);
+int wb_received_check(int dir_fd, const char *home, struct wb_error *why);
 
 /* When something was last erased for good. Where it cannot be read, it may be just now: INT64_MAX. */
 struct wb_erased wb_erased_read(int dir_fd);

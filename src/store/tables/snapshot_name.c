@@ -35,34 +35,32 @@ static bool reads_as_time(const char *name)
            strspn(name, "0123456789.") == strlen(name);
 }
 
-int wb_snapshot_name_check(const char *name, struct wb_problem *why)
+int wb_snapshot_name_check(const char *name, struct wb_error *why)
 {
     size_t length = strlen(name);
 
     if (length == 0)
-        return wb_problem_set(why, -EINVAL, "a name may not be empty");
+        return wb_error_set(why, -EINVAL, "a name may not be empty");
     if (length > WB_SNAPSHOT_NAME_MAX)
-        return wb_problem_set(why, -EINVAL, "a name may have %d bytes at most; this one has %zu",
-                              WB_SNAPSHOT_NAME_MAX, length);
+        return wb_error_set(why, -EINVAL, "a name may have %d bytes at most; this one has %zu", WB_SNAPSHOT_NAME_MAX,
+                            length);
     if (!g_utf8_validate(name, -1, NULL))
-        return wb_problem_set(why, -EINVAL, "a name must be UTF-8");
+        return wb_error_set(why, -EINVAL, "a name must be UTF-8");
     if (has_controls(name))
-        return wb_problem_set(why, -EINVAL, "a name must be one line without control characters");
+        return wb_error_set(why, -EINVAL, "a name must be one line without control characters");
     if (strchr(name, '/'))
-        return wb_problem_set(why, -EINVAL, "a name must not contain '/': it is one part of a path");
+        return wb_error_set(why, -EINVAL, "a name must not contain '/': it is one part of a path");
     if (strchr(name, '@'))
-        return wb_problem_set(why, -EINVAL, "a name must not contain '@': it follows one in FILE@NAME");
+        return wb_error_set(why, -EINVAL, "a name must not contain '@': it follows one in FILE@NAME");
     if (strchr("-.~", name[0]))
-        return wb_problem_set(why, -EINVAL,
-                              "a name may not begin with '%c': it would be taken for %s", name[0],
-                              name[0] == '-'   ? "an option"
-                              : name[0] == '.' ? "a hidden file"
-                                               : "a count of changes");
+        return wb_error_set(why, -EINVAL, "a name may not begin with '%c': it would be taken for %s", name[0],
+                            name[0] == '-'   ? "an option"
+                            : name[0] == '.' ? "a hidden file"
+                                             : "a count of changes");
     if (strchr(" \t", name[0]) || strchr(" \t", name[length - 1]))
-        return wb_problem_set(why, -EINVAL, "a name may not begin or end with a blank");
+        return wb_error_set(why, -EINVAL, "a name may not begin or end with a blank");
     if (reads_as_time(name))
-        return wb_problem_set(why, -EINVAL,
-                              "a name must not be a time: FILE@%.40s already means a time; put a word before it",
-                              name);
+        return wb_error_set(why, -EINVAL,
+                            "a name must not be a time: FILE@%.40s already means a time; put a word before it", name);
     return 0;
 }

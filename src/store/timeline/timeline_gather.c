@@ -24,7 +24,7 @@ static unsigned rank_of(const struct wb_record *record)
     switch (record->type) {
     case WB_REC_NAME:
         for (uint32_t i = 0; i < record->name.count; i++)
-            if (record->name.slots[i].fate == WB_FATE_MOVED)
+            if (record->name.slots[i].unbind == WB_UNBIND_RENAMED)
                 return RANK_LOSS;
         return RANK_NAME;
     case WB_REC_DATA:

@@ -164,7 +164,7 @@ static int take_up(struct wb_store *store)
     struct wb_timeline *timeline = store->timeline;
     struct wb_gathering gathering;
     GHashTable *logs, *left = wb_logids_new();
-    int64_t horizon = wb_inflight_horizon(store);
+    int64_t horizon = wb_inflight_low_water(store);
     GHashTableIter iter;
     void *key;
     int copied = 0, r;
@@ -216,8 +216,8 @@ int wb_timeline_gather_all(struct wb_timeline *timeline, struct wb_gathering *ga
     struct gathering_all all = {timeline, gathering};
     int r = 0;
 
-    for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++) {
-        timeline->permille = i * 1000 / WB_FOLDERS;
+    for (unsigned i = 0; r == 0 && i < WB_SHARDS; i++) {
+        timeline->permille = i * 1000 / WB_SHARDS;
         r = wb_shard_each(gathering->store->dir_fd, i, gather_entry, &all);
     }
     return r;
@@ -259,7 +259,7 @@ static int rebuild(struct wb_store *store)
     struct wb_timeline *timeline = store->timeline;
     struct wb_array times = WB_ARRAY_INIT, moves = WB_ARRAY_INIT;
     struct wb_gathering gathering;
-    int64_t horizon = wb_inflight_horizon(store);
+    int64_t horizon = wb_inflight_low_water(store);
     GHashTable *logs, *dropped;
     bool restricted;
     int r;

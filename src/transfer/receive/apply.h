@@ -21,7 +21,7 @@ struct wb_applying {
     bool again;   /* records may have been appended before */
     bool renews;  /* the stream has programs with power    */
     struct wb_copy_result *result;
-    struct wb_problem *why;
+    struct wb_error *why;
 };
 
 /* Calls `each` for every frame of the stream, until it returns something other than 0. */

@@ -137,8 +137,10 @@ static int each_moved(const void *item, void *data)
     r = goes_away(checking, name.dir);
     if (r != 0)
         return MIN(r, 0);
-    return wb_problem_set(checking->applying->why, -EXDEV, "%s: a directory of the copy is not where it was at the "
-                          "source; receive the whole tree into another directory", name.name);
+    return wb_error_set(checking->applying->why, -EXDEV,
+                        "%s: a directory of the copy is not where it was at the "
+                        "source; receive the whole tree into another directory",
+                        name.name);
 }
 
 /* What is moved takes what is below it along. */
@@ -175,8 +177,8 @@ static int look_at_log(struct wb_checking *checking, const struct wb_stream_reco
     if (r == -ENOENT)
         return 0;
     if (r < 0)
-        return wb_problem_set(checking->applying->why, r, "%s in the store of the copy cannot be read: %s; run vfsck",
-                              path, g_strerror(-r));
+        return wb_error_set(checking->applying->why, r, "%s in the store of the copy cannot be read: %s; run vfsck",
+                            path, g_strerror(-r));
     ret->last = log->last_when;
     ret->tail = log->tail;
     return 0;
@@ -192,8 +194,9 @@ static int check_actor(struct wb_checking *checking, const struct wb_stream_reco
     if (r < 0 || body->offset < end->tail)
         return r;
     if (body->offset > end->tail)
-        return wb_problem_set(checking->applying->why, -EXDEV, "the stream does not begin where the copy ends: "
-                              "records of users and processes are missing in between");
+        return wb_error_set(checking->applying->why, -EXDEV,
+                            "the stream does not begin where the copy ends: "
+                            "records of users and processes are missing in between");
     if (record->when < end->last)
         return -EBADMSG;
     end->tail += body->length;
@@ -238,8 +241,9 @@ static int check_fill(const struct wb_checking *checking, const struct wb_stream
 
     if (r != 0)
         return MIN(r, 0);
-    return wb_problem_set(checking->applying->why, -EXDEV, "versions were thinned out at the source, and this copy has "
-                          "only a part of them; receive the whole tree into another directory");
+    return wb_error_set(checking->applying->why, -EXDEV,
+                        "versions were thinned out at the source, and this copy has "
+                        "only a part of them; receive the whole tree into another directory");
 }
 
 static void note_image(struct wb_checking *checking, const struct wb_record *record)
@@ -476,8 +480,10 @@ static int check_size(const struct wb_checking *checking)
         return fd;
     if (ftruncate(fd, (off_t)checking->largest) == 0)
         return 0;
-    return wb_problem_set(checking->applying->why, -errno, "it has a file of %" G_GUINT64_FORMAT " bytes, which is "
-                          "too large here: %s", checking->largest, g_strerror(errno));
+    return wb_error_set(checking->applying->why, -errno,
+                        "it has a file of %" G_GUINT64_FORMAT " bytes, which is "
+                        "too large here: %s",
+                        checking->largest, g_strerror(errno));
 }
 
 int wb_apply_check(struct wb_applying *applying)
@@ -500,6 +506,6 @@ int wb_apply_check(struct wb_applying *applying)
     wb_table_deinit(&checking.sent);
     wb_table_deinit(&checking.names);
     if (r == -EBADMSG && !*applying->why->text)
-        wb_problem_set(applying->why, r, "the stream is complete, but invalid; the copy was not changed");
+        wb_error_set(applying->why, r, "the stream is complete, but invalid; the copy was not changed");
     return r;
 }

@@ -21,10 +21,10 @@
 #include <unistd.h>
 
 enum lost_mark {
-    WB_LOST_TOLD = 1,    /* a record tells of it: in the graveyard it is no orphan */
-    WB_LOST_SHOWN = 2,   /* one tells that it had a name                           */
-    WB_LOST_CHANGED = 4, /* the stream changes it...                               */
-    WB_LOST_CURRENT = 8  /* ...and tells what it became                            */
+    WB_LOST_REPORTED = 1, /* a record tells of it: in the graveyard it is no orphan */
+    WB_LOST_SHOWN = 2,    /* one tells that it had a name                           */
+    WB_LOST_CHANGED = 4,  /* the stream changes it...                               */
+    WB_LOST_CURRENT = 8   /* ...and tells what it became                            */
 };
 
 struct wb_lost {
@@ -64,11 +64,11 @@ static int mark_slots(const struct marking *marking, const struct wb_rec_name *n
     for (uint32_t i = 0; r == 0 && i < name->count; i++) {
         const struct wb_slot *slot = &name->slots[i];
 
-        r = mark(marking, slot->object, WB_LOST_TOLD | (slot->present ? WB_LOST_SHOWN : 0));
+        r = mark(marking, slot->object, WB_LOST_REPORTED | (slot->present ? WB_LOST_SHOWN : 0));
         if (r == 0)
-            r = mark(marking, slot->to_dir, WB_LOST_TOLD);
+            r = mark(marking, slot->to_dir, WB_LOST_REPORTED);
         if (r == 0)
-            r = mark(marking, slot->from_dir, WB_LOST_TOLD);
+            r = mark(marking, slot->from_dir, WB_LOST_REPORTED);
     }
     return r;
 }
@@ -81,12 +81,12 @@ static int mark_record(const struct marking *marking, const struct wb_record *re
     case WB_REC_NAME:
         return mark_slots(marking, &record->name);
     case WB_REC_ATTR:
-        return mark(marking, record->attr.object, WB_LOST_TOLD);
+        return mark(marking, record->attr.object, WB_LOST_REPORTED);
     case WB_REC_XATTR:
-        return mark(marking, record->xattr.object, WB_LOST_TOLD);
+        return mark(marking, record->xattr.object, WB_LOST_REPORTED);
     case WB_REC_PLACE:
-        r = mark(marking, record->place.self, WB_LOST_TOLD);
-        return r < 0 ? r : mark(marking, record->place.parent, WB_LOST_TOLD);
+        r = mark(marking, record->place.self, WB_LOST_REPORTED);
+        return r < 0 ? r : mark(marking, record->place.parent, WB_LOST_REPORTED);
     default:
         return 0;
     }
@@ -147,7 +147,7 @@ static int lost_mark(struct wb_applying *applying, struct wb_table *lost)
     struct marking marking = {applying, lost};
     int r = lost->count > 0 ? wb_apply_each(applying, each_frame, &marking) : 0;
 
-    for (unsigned i = 0; r == 0 && i < WB_FOLDERS && lost->count > 0; i++)
+    for (unsigned i = 0; r == 0 && i < WB_SHARDS && lost->count > 0; i++)
         r = wb_shard_each(applying->tree.dir_fd, i, each_log, &marking);
     return r;
 }
@@ -157,7 +157,7 @@ static bool lost_is_kept(const struct wb_lost *lost, bool is_dir)
 {
     bool exact = !is_dir && (lost->marks & WB_LOST_CURRENT || !(lost->marks & WB_LOST_CHANGED));
 
-    return lost->marks & WB_LOST_TOLD && (exact || !(lost->marks & WB_LOST_SHOWN));
+    return lost->marks & WB_LOST_REPORTED && (exact || !(lost->marks & WB_LOST_SHOWN));
 }
 
 struct naming {
@@ -182,8 +182,9 @@ static int open_dir(struct naming *naming, bool is_empty)
     int fd = wb_copy_tree_open_dir(naming->tree, naming->dir);
 
     if (fd == -ENOENT && !is_empty)
-        return wb_problem_set(naming->applying->why, -EXDEV, "the stream has names in a directory that the "
-                              "copy does not have");
+        return wb_error_set(naming->applying->why, -EXDEV,
+                            "the stream has names in a directory that the "
+                            "copy does not have");
     if (fd >= 0) {
         int r = wb_copy_tree_unlock(fd);
 
@@ -205,7 +206,7 @@ static int hold(const struct naming *naming, const struct wb_copied *copied, int
     int r = held < 0 ? held : copied->is_dir ? wb_copy_tree_unlock(held) : wb_flags_clear_locks(held);
 
     if (held == -EXDEV)
-        return wb_problem_set(naming->applying->why, held, "%s: it is not the object that was received", name);
+        return wb_error_set(naming->applying->why, held, "%s: it is not the object that was received", name);
     if (r < 0)
         wb_close_fd(&held);
     return r < 0 ? r : held;
@@ -405,11 +406,14 @@ static int place(struct naming *naming, int fd, const char *name, struct wb_obje
     int r = wb_copy_tree_know_any(naming->tree, object, &copied);
 
     if (r <= 0)
-        return r < 0 ? r : wb_problem_set(naming->applying->why, -EXDEV, "%s: the stream has a file that the copy "
-                                          "does not have", name);
+        return r < 0 ? r
+                     : wb_error_set(naming->applying->why, -EXDEV,
+                                    "%s: the stream has a file that the copy "
+                                    "does not have",
+                                    name);
     if (copied.is_dir && !copied.staged && copied.names)
-        return wb_problem_set(naming->applying->why, -EXDEV, "%s: a directory of the copy is not where it was received",
-                              name);
+        return wb_error_set(naming->applying->why, -EXDEV, "%s: a directory of the copy is not where it was received",
+                            name);
     r = wb_copy_tree_place(naming->tree, &copied, &from_fd, from);
     if (r == 0)
         r = held = hold(naming, &copied, from_fd, from);

@@ -152,8 +152,8 @@ static int take_name(struct shaping *shaping, int fd, struct wb_object object, i
     if (r == 0)
         r = wb_held_rename(fd, tree->stage_fd, RENEWING_NAME, dir_fd, name, 0);
     if (r < 0)
-        return wb_problem_set(shaping->applying->why, r, "%s: it cannot be replaced by what was received: %s", name,
-                              g_strerror(-r));
+        return wb_error_set(shaping->applying->why, r, "%s: it cannot be replaced by what was received: %s", name,
+                            g_strerror(-r));
     r = wb_chmod_fd(dir_fd, dir.st_mode & 07777);
     if (r == 0 && futimens(dir_fd, (const struct timespec[2]){dir.st_atim, dir.st_mtim}) < 0)
         r = -errno;
@@ -433,8 +433,8 @@ static int make(struct shaping *shaping, const struct wb_stream_object *body)
     wb_object_print(body->object, name);
     made = wb_held_make(stage_fd, name, body->attrs.mode, (dev_t)body->attrs.rdev, target);
     if (made < 0)
-        return wb_problem_set(shaping->applying->why, made, "a file cannot be created in the copy: %s",
-                              g_strerror(-made));
+        return wb_error_set(shaping->applying->why, made, "a file cannot be created in the copy: %s",
+                            g_strerror(-made));
     return wb_copy_tree_add(&shaping->applying->tree, body->object, &shaping->copied);
 }
 
@@ -453,8 +453,10 @@ static int open_object(struct shaping *shaping)
         return shaping->fd;
     if (shaping->fd < 0 || fstat(shaping->fd, &st) < 0 ||
         (st.st_mode & S_IFMT) != (shaping->body.attrs.mode & S_IFMT))
-        return wb_problem_set(shaping->applying->why, -EXDEV, "%s: it is not the object that was received, or has "
-                              "another type", name);
+        return wb_error_set(shaping->applying->why, -EXDEV,
+                            "%s: it is not the object that was received, or has "
+                            "another type",
+                            name);
     r = wb_copy_tree_unlock(shaping->fd);
     if (r == 0 && is_file) {
         int fd = wb_held_open(shaping->fd, O_RDWR);
@@ -494,8 +496,11 @@ static int unpack(struct shaping *shaping)
         r = fd = wb_held_open(held, O_RDWR);
     if (r >= 0)
         r = wb_bundle_unpack_into(shaping->applying->tree.dir_fd, shaping->body.object, fd);
-    return r < 0 ? wb_problem_set(shaping->applying->why, r, "%s in the store of the copy cannot be unpacked: %s; run "
-                                  "vfsck", grave, g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(shaping->applying->why, r,
+                                "%s in the store of the copy cannot be unpacked: %s; run "
+                                "vfsck",
+                                grave, g_strerror(-r))
+                 : 0;
 }
 
 static int begin(struct shaping *shaping, const struct wb_stream_object *body)
@@ -509,14 +514,16 @@ static int begin(struct shaping *shaping, const struct wb_stream_object *body)
     if (shaping->step == MAKE) {
         shaping->applying->renews |= known && is_to_be_renewed(shaping);
         if (S_ISDIR(body->attrs.mode) && geteuid() != 0 && (body->attrs.mode & 0500) != 0500)
-            return wb_problem_set(shaping->applying->why, -EACCES, "the owner of a directory in it may not read and "
-                                  "search it, so only root can receive it");
+            return wb_error_set(shaping->applying->why, -EACCES,
+                                "the owner of a directory in it may not read and "
+                                "search it, so only root can receive it");
         /* Told once more, it is not made once more. */
         if (known)
             return unpack(shaping);
         if (!(body->flags & WB_STREAM_WHOLE))
-            return wb_problem_set(shaping->applying->why, -EXDEV, "the stream has changes of a file that the copy "
-                                  "does not have");
+            return wb_error_set(shaping->applying->why, -EXDEV,
+                                "the stream has changes of a file that the copy "
+                                "does not have");
         shaping->left_alone = false;
         r = make(shaping, body);
         return r == 0 ? open_object(shaping) : r;

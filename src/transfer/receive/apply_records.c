@@ -137,7 +137,7 @@ static struct wb_slot *thinned_slot(struct wb_record *record)
     struct wb_slot *slots = record->name.slots;
 
     for (uint32_t i = 0; i < record->name.count; i++)
-        if (slots[i].present && (slots[i].fate == WB_FATE_KEPT || record->name.count == 1 || !slots[!i].present))
+        if (slots[i].present && (slots[i].unbind == WB_UNBIND_KEPT || record->name.count == 1 || !slots[!i].present))
             return &slots[i];
     return NULL;
 }
@@ -288,8 +288,9 @@ static int append(struct appending *appending, const struct wb_stream_record *bo
     if (is_there(appending, body, &record))
         return 0;
     if (body->log == WB_STREAM_ACTORS && body->offset != appending->log->tail)
-        return wb_problem_set(appending->applying->why, -EXDEV, "the stream does not begin where the copy ends: "
-                              "records of users and processes are missing in between");
+        return wb_error_set(appending->applying->why, -EXDEV,
+                            "the stream does not begin where the copy ends: "
+                            "records of users and processes are missing in between");
     payload = (struct iovec){(void *)(body->data + record.payload_offset), record.payload_length};
     if (body->flags & WB_STREAM_FILL) {
         filled = g_try_malloc(MAX(record.payload_length, 1));

@@ -153,7 +153,7 @@ static void close_directories(void)
  * own. What Landlock leaves open, modes and owners of other files, has no path there. Where the first step is refused,
  * nothing has changed; later ones leave no root directory, and are errors.
  */
-static int leave_root(const char *dir, struct wb_problem *why)
+static int leave_root(const char *dir, struct wb_error *why)
 {
     _cleanup_close_ int proc = -1, copy = -1;
 
@@ -169,7 +169,7 @@ static int leave_root(const char *dir, struct wb_problem *why)
         chdir("/proc") < 0 || attach(proc, "proc") < 0 || attach(copy, "copy") < 0 ||
         mount(NULL, ".", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0 ||
         enter_root() < 0 || chdir("/") < 0)
-        return wb_problem_set(why, -errno, "cannot be confined to the copy: %s", g_strerror(errno));
+        return wb_error_set(why, -errno, "cannot be confined to the copy: %s", g_strerror(errno));
     return 1;
 }
 
@@ -204,7 +204,7 @@ static int enter_filter(void)
     return wb_filter_enter(&filter);
 }
 
-int wb_copy_confine(const char *dir, bool makes, struct wb_copy_confinement *ret, struct wb_problem *why)
+int wb_copy_confine(const char *dir, bool makes, struct wb_copy_confinement *ret, struct wb_error *why)
 {
     struct stat st;
     int r = stat(dir, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
@@ -213,10 +213,10 @@ int wb_copy_confine(const char *dir, bool makes, struct wb_copy_confinement *ret
     if (r == -ENOENT && makes) {
         r = make(dir, ret);
         if (r < 0)
-            return wb_problem_set(why, r, "cannot be created: %s", g_strerror(-r));
+            return wb_error_set(why, r, "cannot be created: %s", g_strerror(-r));
     }
     if (r < 0)
-        return wb_problem_set(why, r, "%s", g_strerror(-r));
+        return wb_error_set(why, r, "%s", g_strerror(-r));
     close_directories();
     r = leave_root(dir, why);
     if (r < 0)
@@ -230,6 +230,7 @@ int wb_copy_confine(const char *dir, bool makes, struct wb_copy_confinement *ret
         r = wb_capabilities_keep(KEPT);
     if (r == 0)
         r = enter_filter();
-    return r == 0 || r == -EOPNOTSUPP || r == -EPERM ? 0 : wb_problem_set(why, r, "cannot be confined to the copy: %s",
-                                                                         g_strerror(-r));
+    return r == 0 || r == -EOPNOTSUPP || r == -EPERM
+               ? 0
+               : wb_error_set(why, r, "cannot be confined to the copy: %s", g_strerror(-r));
 }

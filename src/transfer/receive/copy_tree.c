@@ -160,7 +160,7 @@ static bool is_hidden(const struct wb_copy_tree *tree, struct wb_object dir, con
 
 struct walk {
     struct wb_copy_tree *tree;
-    struct wb_problem *why;
+    struct wb_error *why;
     GArray *waiting; /* struct wb_object: directories. What is below the last of them comes first, so they are few */
 };
 
@@ -172,11 +172,13 @@ static int visit(struct walk *walk, int fd, struct wb_object dir, const char *na
     int r = wb_copy_tree_identify(walk->tree, fd, name, &object);
 
     if (r == -EXDEV)
-        return wb_problem_set(walk->why, r, "%s: this was not received, so the copy was changed locally; remove it, or "
-                              "receive into another directory", name);
+        return wb_error_set(walk->why, r,
+                            "%s: this was not received, so the copy was changed locally; remove it, or "
+                            "receive into another directory",
+                            name);
     if (r < 0 || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return wb_problem_set(walk->why, r < 0 ? r : -errno, "%s: cannot be read: %s", name,
-                              g_strerror(r < 0 ? -r : errno));
+        return wb_error_set(walk->why, r < 0 ? r : -errno, "%s: cannot be read: %s", name,
+                            g_strerror(r < 0 ? -r : errno));
     r = get(walk->tree, object, S_ISDIR(st.st_mode), &copied);
     if (r == 0 && wb_object_is_none(dir)) {
         copied.staged = true;
@@ -186,7 +188,7 @@ static int visit(struct walk *walk, int fd, struct wb_object dir, const char *na
     }
     if (S_ISDIR(st.st_mode))
         g_array_append_val(walk->waiting, object);
-    return r < 0 ? wb_problem_set(walk->why, r, "the tree of the copy cannot be read: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(walk->why, r, "the tree of the copy cannot be read: %s", g_strerror(-r)) : 0;
 }
 
 static int walk_dir(struct walk *walk, int fd, struct wb_object dir)
@@ -196,7 +198,7 @@ static int walk_dir(struct walk *walk, int fd, struct wb_object dir)
     int r = 0;
 
     if (!stream)
-        return wb_problem_set(walk->why, -errno, "a directory of the copy cannot be read: %s", g_strerror(errno));
+        return wb_error_set(walk->why, -errno, "a directory of the copy cannot be read: %s", g_strerror(errno));
     while (wb_next_entry(stream, &entry, &r)) {
         struct wb_object object;
 
@@ -209,7 +211,7 @@ static int walk_dir(struct walk *walk, int fd, struct wb_object dir)
     return r;
 }
 
-static int walk_all(struct wb_copy_tree *tree, struct wb_problem *why)
+static int walk_all(struct wb_copy_tree *tree, struct wb_error *why)
 {
     struct walk walk = {.tree = tree, .why = why, .waiting = g_array_new(FALSE, FALSE, sizeof(struct wb_object))};
     int r = walk_dir(&walk, tree->stage_fd, WB_OBJECT_NONE);
@@ -220,7 +222,7 @@ static int walk_all(struct wb_copy_tree *tree, struct wb_problem *why)
         _cleanup_close_ int fd = wb_copy_tree_open_dir(tree, dir);
 
         g_array_set_size(walk.waiting, walk.waiting->len - 1);
-        r = fd < 0 ? wb_problem_set(why, fd, "a directory of the copy cannot be opened: %s", g_strerror(-fd))
+        r = fd < 0 ? wb_error_set(why, fd, "a directory of the copy cannot be opened: %s", g_strerror(-fd))
                    : walk_dir(&walk, fd, dir);
     }
     g_array_unref(walk.waiting);
@@ -239,7 +241,7 @@ static int open_identities(struct wb_copy_tree *tree)
     return damaged > 0 ? -EBADMSG : (int)damaged;
 }
 
-int wb_copy_tree_open(struct wb_copy_tree *tree, struct wb_problem *why)
+int wb_copy_tree_open(struct wb_copy_tree *tree, struct wb_error *why)
 {
     struct wb_copied root;
     struct wb_object inode;
@@ -247,8 +249,7 @@ int wb_copy_tree_open(struct wb_copy_tree *tree, struct wb_problem *why)
     int r = open_identities(tree);
 
     if (r < 0)
-        return wb_problem_set(why, r, "the file " WB_IDENTITIES_NAME " of the copy cannot be read: %s",
-                              g_strerror(-r));
+        return wb_error_set(why, r, "the file " WB_IDENTITIES_NAME " of the copy cannot be read: %s", g_strerror(-r));
     r = wb_object_stat(NULL, tree->root_fd, NULL, &inode, NULL, &st);
     tree->dev = st.st_dev;
     if (r == 0)
@@ -261,7 +262,7 @@ int wb_copy_tree_open(struct wb_copy_tree *tree, struct wb_problem *why)
         r = bind(tree, inode, tree->root);
     if (r == 0)
         r = get(tree, tree->root, true, &root);
-    return r < 0 ? wb_problem_set(why, r, "%s", g_strerror(-r)) : walk_all(tree, why);
+    return r < 0 ? wb_error_set(why, r, "%s", g_strerror(-r)) : walk_all(tree, why);
 }
 
 void wb_copy_tree_close(struct wb_copy_tree *tree)

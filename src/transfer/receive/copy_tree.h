@@ -39,7 +39,7 @@ struct wb_copy_tree {
 
 /* Reads identities and tree. -EXDEV, with a line, where something is in it that was not received. It is to be
  * closed in any case. */
-int wb_copy_tree_open(struct wb_copy_tree *tree, struct wb_problem *why);
+int wb_copy_tree_open(struct wb_copy_tree *tree, struct wb_error *why);
 void wb_copy_tree_close(struct wb_copy_tree *tree);
 
 /* 1 and *ret; 0: the tree has no such object; -errno. */

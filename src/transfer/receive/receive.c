@@ -37,30 +37,35 @@ static bool has_root(const struct wb_receiving *receiving, struct wb_object root
            wb_header_decode(data, length, &header) == 0 && wb_object_equal(header.root, root);
 }
 
-static int check_hello(struct wb_receiving *receiving, const struct wb_stream_hello *hello, struct wb_problem *why)
+static int check_hello(struct wb_receiving *receiving, const struct wb_stream_hello *hello, struct wb_error *why)
 {
     char here[WB_WHEN_TEXT_MAX], there[WB_WHEN_TEXT_MAX];
     const struct wb_received *received = &receiving->received;
 
     if (hello->format > WB_FORMAT_VERSION)
-        return wb_problem_set(why, -EPROTONOSUPPORT, "the stream was made by a newer program; receive it with that");
+        return wb_error_set(why, -EPROTONOSUPPORT, "the stream was made by a newer program; receive it with that");
     if (received->until > 0 && memcmp(received->uuid, hello->uuid, sizeof(hello->uuid)) != 0)
-        return wb_problem_set(why, -EXDEV, "the stream is of another tree than this copy; receive it into another "
-                              "directory");
+        return wb_error_set(why, -EXDEV,
+                            "the stream is of another tree than this copy; receive it into another "
+                            "directory");
     if (received->until > 0 && !has_root(receiving, hello->root))
-        return wb_problem_set(why, -EXDEV, "the root of the stream is not that of this copy; receive it into another "
-                              "directory");
+        return wb_error_set(why, -EXDEV,
+                            "the root of the stream is not that of this copy; receive it into another "
+                            "directory");
     if (hello->since == received->until)
         return 0;
     if (received->until == 0)
-        return wb_problem_set(why, -EXDEV, "the stream begins at %s, but there is nothing here yet; send it from the "
-                              "beginning (vsend without --since)", wb_when_print_epoch(hello->since, there));
+        return wb_error_set(why, -EXDEV,
+                            "the stream begins at %s, but there is nothing here yet; send it from the "
+                            "beginning (vsend without --since)",
+                            wb_when_print_epoch(hello->since, there));
     if (hello->since == 0)
-        return wb_problem_set(why, -EEXIST, "the stream begins with the history, but there is a copy here; send only "
-                              "new changes (vsend --since %s), or receive it into an empty directory",
-                              wb_when_print_epoch(received->until, here));
-    return wb_problem_set(why, -EXDEV, "the stream begins at %s, but this copy ends at %s; send it with --since %s",
-                          wb_when_print_epoch(hello->since, there), wb_when_print_epoch(received->until, here), here);
+        return wb_error_set(why, -EEXIST,
+                            "the stream begins with the history, but there is a copy here; send only "
+                            "new changes (vsend --since %s), or receive it into an empty directory",
+                            wb_when_print_epoch(received->until, here));
+    return wb_error_set(why, -EXDEV, "the stream begins at %s, but this copy ends at %s; send it with --since %s",
+                        wb_when_print_epoch(hello->since, there), wb_when_print_epoch(received->until, here), here);
 }
 
 static int write_full(int fd, const void *data, size_t length)
@@ -75,7 +80,7 @@ static int write_full(int fd, const void *data, size_t length)
     return 0;
 }
 
-static int begin_spool(struct wb_receiving *receiving, const struct wb_frames *frames, struct wb_problem *why)
+static int begin_spool(struct wb_receiving *receiving, const struct wb_frames *frames, struct wb_error *why)
 {
     struct wb_applying *applying = &receiving->applying;
     int r;
@@ -87,25 +92,27 @@ static int begin_spool(struct wb_receiving *receiving, const struct wb_frames *f
     } else {
         applying->spool_fd = r = wb_create_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR);
     }
-    return r < 0 ? wb_problem_set(why, r, "the stream cannot be stored: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r, "the stream cannot be stored: %s", g_strerror(-r)) : 0;
 }
 
-static int fail_frame(const struct wb_frames *frames, int r, struct wb_problem *why)
+static int fail_frame(const struct wb_frames *frames, int r, struct wb_error *why)
 {
     if (r == -ENODATA || r == -EBADMSG)
-        return wb_problem_set(why, -EBADMSG, "the stream was cut off or altered after %" G_GUINT64_FORMAT
-                              " bytes; the copy was not changed%s", frames->bytes, frames->sequence > 1
-                              ? ", and the received part is kept; send the rest (vsend --since `vreceive --status`)"
-                              : "; send it again");
+        return wb_error_set(
+            why, -EBADMSG,
+            "the stream was cut off or altered after %" G_GUINT64_FORMAT " bytes; the copy was not changed%s",
+            frames->bytes,
+            frames->sequence > 1 ? ", and the received part is kept; send the rest (vsend --since `vreceive --status`)"
+                                 : "; send it again");
     if (r == -EPROTONOSUPPORT)
-        return wb_problem_set(why, r, "the stream was made by a newer program; receive it with that");
+        return wb_error_set(why, r, "the stream was made by a newer program; receive it with that");
     if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped; the copy was not changed");
-    return wb_problem_set(why, r, "the stream cannot be read: %s", g_strerror(-r));
+        return wb_error_set(why, r, "stopped; the copy was not changed");
+    return wb_error_set(why, r, "the stream cannot be read: %s", g_strerror(-r));
 }
 
 /* What was read before is judged once more: by now it may be another copy. */
-static int receiving_read_first(struct wb_receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
+static int receiving_read_first(struct wb_receiving *receiving, struct wb_frames *frames, struct wb_error *why)
 {
     struct wb_stream_hello *hello = &receiving->applying.hello;
     struct wb_stream_body *first = &receiving->first;
@@ -116,23 +123,23 @@ static int receiving_read_first(struct wb_receiving *receiving, struct wb_frames
     if (r < 0)
         return r == -ENODATA ? 1 : fail_frame(frames, r, why);
     if (frames->resumed == (first->type == WB_FRAME_HELLO))
-        return wb_problem_set(why, -EBADMSG, "this is not a stream of vsend");
+        return wb_error_set(why, -EBADMSG, "this is not a stream of vsend");
     *hello = frames->resumed ? receiving->partial.hello : first->hello;
     return check_hello(receiving, hello, why);
 }
 
 static int write_frame(const struct wb_receiving *receiving, const struct wb_frames *frames, const uint8_t *head,
-                       size_t length, struct wb_problem *why)
+                       size_t length, struct wb_error *why)
 {
     int r = write_full(receiving->applying.spool_fd, head, WB_FRAME_HEAD);
 
     if (r == 0)
         r = write_full(receiving->applying.spool_fd, frames->buffer, length);
-    return r < 0 ? wb_problem_set(why, r, "the stream cannot be stored: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r, "the stream cannot be stored: %s", g_strerror(-r)) : 0;
 }
 
 /* Everything up to the end mark into the spool: the same results. */
-static int receiving_spool(struct wb_receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
+static int receiving_spool(struct wb_receiving *receiving, struct wb_frames *frames, struct wb_error *why)
 {
     uint8_t head[WB_FRAME_HEAD];
     struct wb_stream_body body;
@@ -152,16 +159,16 @@ static int receiving_spool(struct wb_receiving *receiving, struct wb_frames *fra
         if (r < 0)
             return fail_frame(frames, r, why);
         if (body.type == WB_FRAME_HELLO)
-            return wb_problem_set(why, -EBADMSG, "this is not a stream of vsend");
+            return wb_error_set(why, -EBADMSG, "this is not a stream of vsend");
         r = write_frame(receiving, frames, head, length, why);
     }
     if (r == 0 && fsync(receiving->applying.spool_fd) < 0)
-        r = wb_problem_set(why, -errno, "the stream cannot be stored: %s", g_strerror(errno));
+        r = wb_error_set(why, -errno, "the stream cannot be stored: %s", g_strerror(errno));
     return r;
 }
 
 /* A log that was written to since has a newer record: of a change, not of who compacted it. */
-static int check_log(int dir_fd, const char *path, int64_t until, struct wb_problem *why)
+static int check_log(int dir_fd, const char *path, int64_t until, struct wb_error *why)
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, path, O_RDONLY, 0);
     struct wb_log_reader reader;
@@ -170,11 +177,13 @@ static int check_log(int dir_fd, const char *path, int64_t until, struct wb_prob
     int r = fd < 0 ? fd : wb_log_reader_init(&reader, fd);
 
     if (r < 0)
-        return wb_problem_set(why, r, "%s in the store of the copy cannot be read: %s", path, g_strerror(-r));
+        return wb_error_set(why, r, "%s in the store of the copy cannot be read: %s", path, g_strerror(-r));
     while ((r = wb_log_reader_prev(&reader, &record)) == 0 && record.when > until)
         if (record.type != WB_REC_INDEX && record.type != WB_REC_FILLER) {
-            r = wb_problem_set(why, -EXDEV, "the copy was changed locally (at %s), which the source does not know; "
-                               "receive into another directory", wb_when_print(record.when, 1, text));
+            r = wb_error_set(why, -EXDEV,
+                             "the copy was changed locally (at %s), which the source does not know; "
+                             "receive into another directory",
+                             wb_when_print(record.when, 1, text));
             break;
         }
     wb_log_reader_deinit(&reader);
@@ -184,7 +193,7 @@ static int check_log(int dir_fd, const char *path, int64_t until, struct wb_prob
 struct unchanged {
     int dir_fd;
     int64_t until;
-    struct wb_problem *why;
+    struct wb_error *why;
 };
 
 static int check_entry(void *data, int fd, const char *name)
@@ -195,7 +204,7 @@ static int check_entry(void *data, int fd, const char *name)
     enum wb_object_file file;
     struct stat st;
 
-    /* Its time of modification is the `when` of its newest record (wb_log_stamp). */
+    /* Its time of modification is the `when` of its newest record (wb_log_set_mtime). */
     if (wb_object_file_parse(name, &object, &file) < 0 || (file != WB_FILE_UNDO && file != WB_FILE_CATALOG) ||
         fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
         st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec <= unchanged->until)
@@ -205,7 +214,7 @@ static int check_entry(void *data, int fd, const char *name)
 }
 
 /* Since `until`, the last moment that was received; 0: nothing was. 0; -EXDEV with a line in `why`: it was; -errno. */
-static int copy_check_unchanged(int dir_fd, int64_t until, struct wb_problem *why)
+static int copy_check_unchanged(int dir_fd, int64_t until, struct wb_error *why)
 {
     static const char *const common[] = {WB_ACTORS_NAME, WB_SNAPSHOTS_NAME};
     struct unchanged unchanged = {dir_fd, until, why};
@@ -213,15 +222,16 @@ static int copy_check_unchanged(int dir_fd, int64_t until, struct wb_problem *wh
     int r = 0;
 
     if (until > 0 && wb_erased_read(dir_fd).named > until)
-        return wb_problem_set(why, -EXDEV, "history was erased in the copy itself (vrm), which the source does not "
-                              "know; receive into another directory");
+        return wb_error_set(why, -EXDEV,
+                            "history was erased in the copy itself (vrm), which the source does not "
+                            "know; receive into another directory");
     /* What others refer to by its place, or a moment that was named here. */
     for (unsigned i = 0; r == 0 && i < G_N_ELEMENTS(common) && until > 0; i++)
         if (fstatat(dir_fd, common[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
             r = check_log(dir_fd, common[i], until, why);
-    for (unsigned i = 0; r == 0 && i < WB_FOLDERS && until > 0; i++)
+    for (unsigned i = 0; r == 0 && i < WB_SHARDS && until > 0; i++)
         r = wb_shard_each(dir_fd, i, check_entry, &unchanged);
-    return r < 0 && !*why->text ? wb_problem_set(why, r, "the copy cannot be read: %s", g_strerror(-r)) : r;
+    return r < 0 && !*why->text ? wb_error_set(why, r, "the copy cannot be read: %s", g_strerror(-r)) : r;
 }
 
 /* ---- the copy ----------------------------------------------------------------------------------------- */
@@ -244,7 +254,7 @@ static int check_new(struct wb_receiving *receiving)
     return fstatat(receiving->src_fd, WB_STORE_NAME "/" WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 ? -ENOTEMPTY : 0;
 }
 
-static int read_received(struct wb_receiving *receiving, struct wb_problem *why)
+static int read_received(struct wb_receiving *receiving, struct wb_error *why)
 {
     _cleanup_close_ int dir_fd = openat(receiving->src_fd, WB_STORE_NAME,
                                         O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -252,35 +262,37 @@ static int read_received(struct wb_receiving *receiving, struct wb_problem *why)
     int r = dir_fd < 0 ? -errno : wb_received_read(dir_fd, &receiving->received);
 
     if (r == -ENOENT && wb_signpost_read(dir_fd, &signpost) > 0)
-        return wb_problem_set(why, -EXDEV, "its store was moved to %s (vstore), and a copy must contain its store; "
-                              "move it back first", signpost.path);
+        return wb_error_set(why, -EXDEV,
+                            "its store was moved to %s (vstore), and a copy must contain its store; "
+                            "move it back first",
+                            signpost.path);
     if (r == -ENOENT) {
         receiving->is_new = true;
         r = check_new(receiving);
-        return r < 0 ? wb_problem_set(why, r, "it is neither empty nor a copy; choose an empty or a new directory") : 0;
+        return r < 0 ? wb_error_set(why, r, "it is neither empty nor a copy; choose an empty or a new directory") : 0;
     }
-    return r < 0 ? wb_problem_set(why, r, "the position of this copy cannot be read: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r, "the position of this copy cannot be read: %s", g_strerror(-r)) : 0;
 }
 
-static int look_at_copy(struct wb_receiving *receiving, const char *path, struct wb_problem *why)
+static int look_at_copy(struct wb_receiving *receiving, const char *path, struct wb_error *why)
 {
     receiving->is_new = false;
     receiving->src_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return receiving->src_fd < 0 ? wb_problem_set(why, -errno, "%s", g_strerror(errno)) : read_received(receiving, why);
+    return receiving->src_fd < 0 ? wb_error_set(why, -errno, "%s", g_strerror(errno)) : read_received(receiving, why);
 }
 
 /* Until there is a stream, nothing is made: whoever sends may have failed. */
-static int make_dir(struct wb_receiving *receiving, const char *path, struct wb_problem *why)
+static int make_dir(struct wb_receiving *receiving, const char *path, struct wb_error *why)
 {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return wb_problem_set(why, -errno, "cannot be created: %s", g_strerror(errno));
+        return wb_error_set(why, -errno, "cannot be created: %s", g_strerror(errno));
     /* Something may have come into it while the stream was waited for. */
     if (receiving->src_fd >= 0)
         close(receiving->src_fd);
     return look_at_copy(receiving, path, why);
 }
 
-static int open_copy(struct wb_receiving *receiving, struct wb_problem *why)
+static int open_copy(struct wb_receiving *receiving, struct wb_error *why)
 {
     int r;
 
@@ -304,7 +316,7 @@ static int open_copy(struct wb_receiving *receiving, struct wb_problem *why)
     receiving->stage_fd = openat(receiving->dir_fd, WB_RECEIVING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (r == 0 && receiving->stage_fd < 0)
         r = -errno;
-    return r < 0 ? wb_problem_set(why, r, "the store of the copy cannot be written: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_error_set(why, r, "the store of the copy cannot be written: %s", g_strerror(-r)) : 0;
 }
 
 static void close_copy(struct wb_receiving *receiving)
@@ -336,7 +348,7 @@ static void clear_stage(struct wb_receiving *receiving)
 
 /* ---- the whole ------------------------------------------------------------------------------------------ */
 
-static int apply(struct wb_receiving *receiving, struct wb_copy_result *result, struct wb_problem *why)
+static int apply(struct wb_receiving *receiving, struct wb_copy_result *result, struct wb_error *why)
 {
     struct wb_applying *applying = &receiving->applying;
     int r;
@@ -352,7 +364,7 @@ static int apply(struct wb_receiving *receiving, struct wb_copy_result *result, 
         r = wb_apply(applying, &receiving->received);
     wb_copy_tree_close(&applying->tree);
     if (r < 0 && !*why->text)
-        wb_problem_set(why, r, "the copy cannot be updated: %s", g_strerror(-r));
+        wb_error_set(why, r, "the copy cannot be updated: %s", g_strerror(-r));
     result->since = applying->hello.since;
     receiving->partial.frames = 0;
     if (r == 0)
@@ -361,7 +373,7 @@ static int apply(struct wb_receiving *receiving, struct wb_copy_result *result, 
 }
 
 /* What was interrupted between the first record and the last name. */
-static int complete(struct wb_receiving *receiving, struct wb_copy_result *result, struct wb_problem *why)
+static int complete(struct wb_receiving *receiving, struct wb_copy_result *result, struct wb_error *why)
 {
     struct wb_applying *applying = &receiving->applying;
     struct wb_stream_body body;
@@ -380,8 +392,9 @@ static int complete(struct wb_receiving *receiving, struct wb_copy_result *resul
         wb_frames_deinit(&frames);
     }
     if (r < 0 || body.type != WB_FRAME_HELLO)
-        return wb_problem_set(why, r < 0 ? r : -EBADMSG, "the last received stream, which has to be completed, "
-                              "cannot be read");
+        return wb_error_set(why, r < 0 ? r : -EBADMSG,
+                            "the last received stream, which has to be completed, "
+                            "cannot be read");
     applying->hello = body.hello;
     r = apply(receiving, result, why);
     wb_close_fd(&applying->spool_fd);
@@ -394,7 +407,7 @@ static struct wb_receiving closed(void)
 }
 
 /* 1: there is no stream. */
-static int look(struct wb_receiving *receiving, struct wb_frames *frames, const char *dir, struct wb_problem *why)
+static int look(struct wb_receiving *receiving, struct wb_frames *frames, const char *dir, struct wb_error *why)
 {
     int r = look_at_copy(receiving, dir, why);
 
@@ -410,7 +423,7 @@ static int look(struct wb_receiving *receiving, struct wb_frames *frames, const 
 }
 
 int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *listener, struct wb_copy_result *ret,
-                    struct wb_problem *why)
+                    struct wb_error *why)
 {
     struct wb_receiving receiving = closed();
     struct wb_frames frames;
@@ -439,7 +452,7 @@ int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *list
     return r;
 }
 
-int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_problem *why)
+int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_error *why)
 {
     struct wb_receiving receiving = closed();
     struct stat st;

@@ -91,7 +91,7 @@ static int settle(struct wb_sending *sending)
     int r;
 
     if (pin < 0)
-        return wb_problem_set(sending->why, pin, "thinning (vprune) takes very long; try again when it has ended");
+        return wb_error_set(sending->why, pin, "thinning (vprune) takes very long; try again when it has ended");
     /* Whatever is forgotten from now on is noticed at the end. */
     sending->horizon = wb_store_horizon(sending->store);
     sending->erased = wb_erased_read(sending->store->dir_fd);
@@ -103,25 +103,30 @@ static int settle(struct wb_sending *sending)
     if (sending->frames.known && sending->until > wb_store_now(sending->store))
         return -ERANGE;
     if (sending->until <= sending->since)
-        return wb_problem_set(sending->why, -EINVAL, "the copy has changes until %s, which is in the future here; it "
-                              "is a copy of another tree", wb_when_print(sending->since, 1, text));
+        return wb_error_set(sending->why, -EINVAL,
+                            "the copy has changes until %s, which is in the future here; it "
+                            "is a copy of another tree",
+                            wb_when_print(sending->since, 1, text));
     if (sending->since > 0 && sending->since < sending->horizon)
-        return wb_problem_set(sending->why, -ENOENT, "part of the changes after %s was deleted meanwhile (vprune); "
-                              "create the copy again", wb_when_print(sending->since, 1, text));
+        return wb_error_set(sending->why, -ENOENT,
+                            "part of the changes after %s was deleted meanwhile (vprune); "
+                            "create the copy again",
+                            wb_when_print(sending->since, 1, text));
     if (sending->since > 0 && sending->erased.named > sending->since)
-        return wb_problem_set(sending->why, -ESTALE, "history was erased (vrm) after the last update of the copy, "
-                              "which still has it; create the copy again");
+        return wb_error_set(sending->why, -ESTALE,
+                            "history was erased (vrm) after the last update of the copy, "
+                            "which still has it; create the copy again");
     r = wb_history_await(sending->history, sending->until);
     if (r == 0)
         r = wb_store_pin(sending->store, sending->until);
     if (r == 0)
         r = wb_store_pin(sending->store, sending->since);
     if (r < 0)
-        return wb_problem_set(sending->why, r, "a change, or thinning (vprune), takes very long; try again when it has "
-                              "ended");
+        return wb_error_set(sending->why, r,
+                            "a change, or thinning (vprune), takes very long; try again when it has "
+                            "ended");
     if (syncfs(sending->store->src_fd) < 0 || syncfs(sending->store->dir_fd) < 0)
-        return wb_problem_set(sending->why, -errno, "cannot sync the tree and its store: %s",
-                              g_strerror(errno));
+        return wb_error_set(sending->why, -errno, "cannot sync the tree and its store: %s", g_strerror(errno));
     wb_history_accept_gaps(sending->history, sending->until, (const struct wb_open_gap *)sending->gaps->data,
                            sending->gaps->len);
     return 0;
@@ -139,7 +144,7 @@ static bool is_changed(const struct wb_sending *sending)
     /* What a copy received was changed elsewhere. */
     if (wb_received_read(store->dir_fd, &received) == 0 && received.until > sending->since)
         return true;
-    /* Names of moments are announced nowhere; the log's time is the `when` of its newest record (wb_log_stamp). */
+    /* Names of moments are announced nowhere; the log's time is the `when` of its newest record (wb_log_set_mtime). */
     return fstatat(store->dir_fd, WB_SNAPSHOTS_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
            st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec > sending->since;
 }
@@ -178,9 +183,9 @@ static int send_all(struct wb_sending *sending, unsigned flags)
         r = sending_tree(sending);
     if (r == 0 && (wb_store_horizon(sending->store) != sending->horizon ||
                    wb_erased_read(sending->store->dir_fd).named != sending->erased.named))
-        r = wb_problem_set(sending->why, -EAGAIN, "history was deleted while it was sent (vprune, vrm); try again");
+        r = wb_error_set(sending->why, -EAGAIN, "history was deleted while it was sent (vprune, vrm); try again");
     if (r == 0 && wb_signpost_leads_away(sending->store->dir_fd))
-        r = wb_problem_set(sending->why, -EAGAIN, "the store was moved while it was sent (vstore); try again");
+        r = wb_error_set(sending->why, -EAGAIN, "the store was moved while it was sent (vstore); try again");
     if (r == 0)
         r = wb_frames_write(&sending->frames, WB_FRAME_END, NULL, 0, NULL, 0);
     /* It cannot be told as it was: what is told from the beginning can be. */
@@ -189,9 +194,9 @@ static int send_all(struct wb_sending *sending, unsigned flags)
     if (r == 0)
         r = wb_frames_flush(&sending->frames);
     if (r == -ECANCELED)
-        return wb_problem_set(sending->why, r, "stopped");
+        return wb_error_set(sending->why, r, "stopped");
     if (r < 0 && !*sending->why->text)
-        wb_problem_set(sending->why, r, "cannot write the stream: %s", g_strerror(-r));
+        wb_error_set(sending->why, r, "cannot write the stream: %s", g_strerror(-r));
     return r;
 }
 
@@ -211,7 +216,7 @@ static void deinit(struct wb_sending *sending)
 }
 
 static int send_from(const char *tree, const char *store, const struct wb_copy_point *from, unsigned flags, int fd,
-                     const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_problem *why)
+                     const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_error *why)
 {
     _cleanup_close_ int src_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct wb_sending sending = {
@@ -231,7 +236,7 @@ static int send_from(const char *tree, const char *store, const struct wb_copy_p
     sending.frames.known = from->frames;
     sending.frames.known_check = from->check;
     if (r == 0 && src_fd < 0)
-        r = wb_problem_set(why, -errno, "%s; SRC must be a directory you may read", g_strerror(errno));
+        r = wb_error_set(why, -errno, "%s; SRC must be a directory you may read", g_strerror(errno));
     if (r == 0)
         r = wb_store_open(&sending.store, src_fd, store, 0, why);
     if (r == 0)
@@ -245,7 +250,7 @@ static int send_from(const char *tree, const char *store, const struct wb_copy_p
     if (may_be_repeated(&sending, r))
         r = -EAGAIN;
     if (r < 0 && !*why->text)
-        wb_problem_set(why, r, "%s", g_strerror(-r));
+        wb_error_set(why, r, "%s", g_strerror(-r));
     ret->until = sending.until;
     ret->bytes = sending.frames.bytes;
     ret->records = sending.frames.records;
@@ -260,7 +265,7 @@ static int send_from(const char *tree, const char *store, const struct wb_copy_p
  * whenever it is told, unless history was forgotten meanwhile. Then, or where it was another tree's, all of it is sent.
  */
 int wb_copy_send(const char *tree, const char *store, const struct wb_copy_point *from, unsigned flags, int fd,
-                 const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_problem *why)
+                 const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_error *why)
 {
     struct wb_copy_point whole = {.since = from->since};
     int r = from->frames ? send_from(tree, store, from, 0, fd, listener, ret, why) : -ERANGE;
@@ -283,7 +288,7 @@ static int add_xattr(struct wb_sending *sending, struct wb_revision *revision, c
     if (length < 0)
         return (int)length;
     if (strlen(name) > WB_NAME_MAX || list->len + (size_t)length + sizeof(head) + WB_NAME_MAX > XATTRS_MAX)
-        return wb_problem_set(sending->why, -E2BIG, "a file has more extended attributes than the stream can hold");
+        return wb_error_set(sending->why, -E2BIG, "a file has more extended attributes than the stream can hold");
     xattr.value_length = (uint32_t)length;
     wb_stream_encode_xattr(&xattr, head);
     g_byte_array_append(list, head, sizeof(head));
@@ -420,7 +425,7 @@ static int has_power(struct wb_sending *sending, struct wb_revision *revision, c
 
 /* ---- the object --------------------------------------------------------------------------------- */
 
-/* One object at its spot's moment. 0 or -errno, see wb_history_problem. */
+/* One object at its revision's moment. 0 or -errno, see wb_history_error. */
 static int sending_tell(struct wb_sending *sending, struct wb_revision *revision, struct wb_sent *sent, bool whole)
 {
     struct wb_stream_object body = {.object = sent->object};
@@ -428,7 +433,7 @@ static int sending_tell(struct wb_sending *sending, struct wb_revision *revision
     g_autofree char *target = NULL;
     int r;
 
-    wb_history_clear_problem();
+    wb_history_clear_error();
     r = wb_revision_attrs(sending->history, revision, &body.attrs);
     if (r == 0 && S_ISLNK(body.attrs.mode))
         r = wb_revision_readlink(sending->history, revision, &target);
@@ -531,9 +536,9 @@ static int fail_at(struct wb_sending *sending, int r, struct wb_revision *revisi
         g_string_prepend(path, wb_revision_name(revision));
         g_string_prepend_c(path, '/');
     }
-    result = wb_problem_set(sending->why, r > 0 ? -EIO : r, "%s: cannot be sent as it was: %s",
-                            path->len ? path->str + 1 : ".",
-                            *wb_history_problem() ? wb_history_problem() : g_strerror(r > 0 ? EIO : -r));
+    result = wb_error_set(sending->why, r > 0 ? -EIO : r, "%s: cannot be sent as it was: %s",
+                          path->len ? path->str + 1 : ".",
+                          *wb_history_error() ? wb_history_error() : g_strerror(r > 0 ? EIO : -r));
     g_string_free(path, TRUE);
     return result;
 }
@@ -652,15 +657,16 @@ static int walk_tree(struct wb_sending *sending)
 /* What of it cannot be told: the copy, which knows it by a name, would show what it has as what it was at the end. */
 static int tell_missing(struct wb_sending *sending, const struct wb_sent *sent, int r)
 {
-    const char *reason = *wb_history_problem() ? wb_history_problem() : g_strerror(r < 0 ? -r : EIO);
+    const char *reason = *wb_history_error() ? wb_history_error() : g_strerror(r < 0 ? -r : EIO);
 
     if (sent->known && sent->changed && sending->since > 0)
-        return wb_problem_set(sending->why, r < 0 ? r : -EIO, "the last state of a deleted file, '%s', which the copy "
-                              "has, cannot be sent: %s; if this persists, create the copy again",
-                              sent->lost.name, r == -ENOENT ? "its content is no longer in the store" : reason);
+        return wb_error_set(sending->why, r < 0 ? r : -EIO,
+                            "the last state of a deleted file, '%s', which the copy "
+                            "has, cannot be sent: %s; if this persists, create the copy again",
+                            sent->lost.name, r == -ENOENT ? "its content is no longer in the store" : reason);
     if (r == -EACCES || r == -ENOMEM || r == -EMFILE || r == -ENFILE)
-        return wb_problem_set(sending->why, r, "the deleted file '%s' cannot be sent: %s", sent->lost.name,
-                              g_strerror(-r));
+        return wb_error_set(sending->why, r, "the deleted file '%s' cannot be sent: %s", sent->lost.name,
+                            g_strerror(-r));
     sending->result->missing++;
     return 0;
 }
@@ -674,7 +680,7 @@ static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
     struct wb_attrs attrs;
     int r;
 
-    wb_history_clear_problem();
+    wb_history_clear_error();
     r = wb_lookback_dir(sending->history, sent->lost.dir, sent->lost_when - 1, &dir);
     if (r == 0)
         r = wb_revision_child(sending->history, dir, sent->lost.name, &revision);
@@ -683,9 +689,9 @@ static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
     if (r == 0 && !wb_object_equal(wb_revision_object(revision), sent->object))
         r = -EIO;
     if (r == 0) {
-        r = wb_revision_locate(sending->history, revision, &where);
+        r = wb_revision_resolve(sending->history, revision, &where);
         g_free(where.path);
-        r = r == 0 && where.state == WB_GONE ? -ENOENT : r;
+        r = r == 0 && where.state == WB_LOST ? -ENOENT : r;
     }
     if (r == 0)
         r = wb_revision_attrs(sending->history, revision, &attrs);

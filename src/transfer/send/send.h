@@ -57,7 +57,7 @@ struct wb_sending {
     int64_t clock;       /* of the wall, when `until` was chosen                                 */
     uint8_t *data;       /* WB_RECORD_MAX bytes */
     struct wb_copy_result *result;
-    struct wb_problem *why;
+    struct wb_error *why;
 };
 
 struct wb_sent *wb_sending_object(struct wb_sending *sending, struct wb_object object);

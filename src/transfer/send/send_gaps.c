@@ -29,8 +29,9 @@ static int read_place(struct wb_sending *sending, const uint8_t data[WB_GAP_SIZE
     if (wb_is_zero(data, WB_GAP_SIZE))
         return 0;
     if (wb_gap_decode(data, &gap) < 0)
-        return wb_problem_set(sending->why, -EBADMSG, "the file " WB_GAPS_NAME " of the store is damaged, so changes "
-                              "may be missing in any log; run vfsck");
+        return wb_error_set(sending->why, -EBADMSG,
+                            "the file " WB_GAPS_NAME " of the store is damaged, so changes "
+                            "may be missing in any log; run vfsck");
     g_array_append_val(sending->gaps, gap);
     return 0;
 }
@@ -74,10 +75,10 @@ static int read_left_out(struct wb_sending *sending)
 {
     int r = 0;
 
-    for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
+    for (unsigned i = 0; r == 0 && i < WB_SHARDS; i++)
         r = wb_shard_each(sending->store->dir_fd, i, look_at, sending);
     if (r < 0)
-        wb_problem_set(sending->why, r, "the logs of the store cannot be read: %s", g_strerror(-r));
+        wb_error_set(sending->why, r, "the logs of the store cannot be read: %s", g_strerror(-r));
     return r;
 }
 
@@ -102,7 +103,7 @@ int wb_sending_read_gaps(struct wb_sending *sending)
     if (r == 0 && sending->gaps->len > 0)
         nanosleep(&pause, NULL);
     if (r < 0 && !*sending->why->text)
-        wb_problem_set(sending->why, r, "the file " WB_GAPS_NAME " of the store cannot be read: %s", g_strerror(-r));
+        wb_error_set(sending->why, r, "the file " WB_GAPS_NAME " of the store cannot be read: %s", g_strerror(-r));
     return r;
 }
 
@@ -126,10 +127,10 @@ int wb_sending_check_gap(struct wb_sending *sending, struct wb_revision *revisio
         return 0;
     r = wb_revision_attrs(sending->history, revision, &attrs);
     if (r == 0 && attrs.ctime >= end)
-        return wb_problem_set(sending->why, -EAGAIN,
-                              "%s: was changed while it was sent, and the store accepts no "
-                              "record of it (is it full?); free space in the store, or send again when it is idle",
-                              parent ? wb_revision_name(revision) : ".");
+        return wb_error_set(sending->why, -EAGAIN,
+                            "%s: was changed while it was sent, and the store accepts no "
+                            "record of it (is it full?); free space in the store, or send again when it is idle",
+                            parent ? wb_revision_name(revision) : ".");
     return r;
 }
 
@@ -163,8 +164,9 @@ static int check_catalog(struct wb_sending *sending, const struct wb_open_gap *g
 
     if (had != 0)
         return MIN(had, 0);
-    return wb_problem_set(sending->why, -EBUSY, "changes in a directory without a log could not be recorded; free "
-                          "space in the store, and send again");
+    return wb_error_set(sending->why, -EBUSY,
+                        "changes in a directory without a log could not be recorded; free "
+                        "space in the store, and send again");
 }
 
 int wb_sending_gaps(struct wb_sending *sending)

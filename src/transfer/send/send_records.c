@@ -53,7 +53,7 @@ static void note_slot(struct log_walk *walk, const struct wb_record *record, con
     sent->named = true;
     sent->known |= first;
     wb_sending_note_time(sending, sent, record->when, slot->attrs.ctime);
-    if (slot->fate == WB_FATE_KEPT && record->when > sent->lost_when) {
+    if (slot->unbind == WB_UNBIND_KEPT && record->when > sent->lost_when) {
         sent->buried = true;
         sent->lost = key;
         sent->lost_when = record->when;
@@ -173,8 +173,9 @@ static int judge_fill(struct log_walk *walk, const struct wb_record *record)
 
     if (record->type != WB_REC_XATTR || record->payload_length == 0 || !wb_is_zero(payload, record->payload_length))
         return 0;
-    return wb_problem_set(walk->sending->why, -ESTALE, "the value of an extended attribute at the last update of "
-                          "the copy was thinned out since (vprune); create the copy again");
+    return wb_error_set(walk->sending->why, -ESTALE,
+                        "the value of an extended attribute at the last update of "
+                        "the copy was thinned out since (vprune); create the copy again");
 }
 
 static int send_record(struct log_walk *walk, const struct place *place, uint32_t flags)
@@ -302,9 +303,11 @@ static int fail(struct wb_sending *sending, int r, const char *path)
     if (r == -ECANCELED || r == -EPIPE || *sending->why->text)
         return r;
     if (r == -EBADMSG || r == -ENODATA)
-        return wb_problem_set(sending->why, -EBADMSG, "%s in the store is damaged and cannot be copied; run "
-                              "vfsck", path);
-    return wb_problem_set(sending->why, r, "%s in the store cannot be sent: %s", path, g_strerror(-r));
+        return wb_error_set(sending->why, -EBADMSG,
+                            "%s in the store is damaged and cannot be copied; run "
+                            "vfsck",
+                            path);
+    return wb_error_set(sending->why, r, "%s in the store cannot be sent: %s", path, g_strerror(-r));
 }
 
 static int send_file(struct wb_sending *sending, const char *path, struct wb_object object, enum wb_stream_log kind)
@@ -348,14 +351,14 @@ static int take_entry(const struct wb_manifest_entry *entry, void *data)
     return fail(sending, -EBADMSG, path);
 }
 
-static int send_folder(struct wb_sending *sending, unsigned folder)
+static int send_folder(struct wb_sending *sending, unsigned shard)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
-    int r = wb_shard_each(sending->store->dir_fd, folder, take_name, names);
+    int r = wb_shard_each(sending->store->dir_fd, shard, take_name, names);
 
     if (r < 0)
         return fail(sending, r, WB_OBJECTS_NAME);
-    r = wb_manifest_each(sending->store, folder, take_entry, sending);
+    r = wb_manifest_each(sending->store, shard, take_entry, sending);
     if (r < 0)
         return fail(sending, r, WB_MANIFEST_NAME);
     g_ptr_array_sort(names, by_name);
@@ -379,7 +382,7 @@ int wb_sending_records(struct wb_sending *sending)
 {
     int r = 0;
 
-    for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
+    for (unsigned i = 0; r == 0 && i < WB_SHARDS; i++)
         r = send_folder(sending, i);
     if (r == 0)
         r = wb_sending_gaps(sending);

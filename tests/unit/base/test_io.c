@@ -260,16 +260,16 @@ END_TEST
 
 START_TEST(a_problem_is_one_line_and_returns_the_error)
 {
-    struct wb_problem why;
+    struct wb_error why;
     char longest[2048];
     char path[32];
 
-    ck_assert_int_eq(wb_problem_set(&why, -EIO, "cannot read '%s'", "a\nb"), -EIO);
+    ck_assert_int_eq(wb_error_set(&why, -EIO, "cannot read '%s'", "a\nb"), -EIO);
     ck_assert_str_eq(why.text, "cannot read 'a\\nb'");
-    ck_assert_int_eq(wb_problem_set(NULL, -EPERM, "x"), -EPERM);
+    ck_assert_int_eq(wb_error_set(NULL, -EPERM, "x"), -EPERM);
     memset(longest, 'x', sizeof(longest));
     longest[sizeof(longest) - 1] = '\0';
-    wb_problem_set(&why, -EIO, "%s", longest);
+    wb_error_set(&why, -EIO, "%s", longest);
     ck_assert_uint_eq(strlen(why.text), sizeof(why.text) - 1);
     ck_assert_str_eq(wb_fd_path(17, path), "/proc/self/fd/17");
 }

@@ -240,7 +240,7 @@ START_TEST(a_lost_link_is_seen_through_the_other)
     ck_assert_ptr_nonnull(kept);
     ck_assert_uint_eq(kept->record.attr.attrs.nlink, 2);
     kept = kept_find(last, WB_REC_NAME, tree_object(&tree, "d"), WB_FILE_CATALOG);
-    ck_assert_int_eq(kept->record.name.slots[0].fate, WB_FATE_KEPT);
+    ck_assert_int_eq(kept->record.name.slots[0].unbind, WB_UNBIND_KEPT);
     ck_assert_uint_eq(kept->record.name.slots[0].attrs.nlink, 2);
     /* and the graveyard's link is not counted */
     ck_assert_int_eq(wb_capture_remove(tree.store, tree_dir(&tree, "e"), "g", false, 0), 0);
@@ -261,10 +261,10 @@ START_TEST(a_directory_that_moves_leaves_its_place)
     ck_assert_uint_eq(last->len, 3);
     kept = kept_find(last, WB_REC_PLACE, sub, WB_FILE_CATALOG);
     ck_assert_str_eq(kept->record.place.name, "moved");
-    ck_assert_int_eq(wb_store_locate_path(tree.store, sub, NULL, &path), 0);
+    ck_assert_int_eq(wb_catalog_path_of(tree.store, sub, NULL, &path), 0);
     ck_assert_str_eq(path, "e/moved");
     ck_assert_int_eq(wb_capture_remove(tree.store, tree_dir(&tree, "e"), "moved", true, 0), 0);
-    ck_assert_int_eq(wb_store_locate_dir(tree.store, sub, NULL), WB_ABSENT);
+    ck_assert_int_eq(wb_catalog_path_open_dir(tree.store, sub, NULL), WB_ABSENT);
 }
 END_TEST
 
@@ -415,12 +415,12 @@ START_TEST(an_uncertain_place_is_not_the_only_one_kept)
     fail_to_move_on_a_full_disk(sub);
     ck_assert_uint_gt(prune_before(tree.store, wb_store_tick(tree.store), false).logs, 0);
     wb_capture_retry(tree.store);
-    ck_assert_int_eq(wb_store_locate_path(tree.store, sub, NULL, &path), 0);
+    ck_assert_int_eq(wb_catalog_path_of(tree.store, sub, NULL, &path), 0);
     ck_assert_str_eq(path, "e/sub");
     /* The next time it is known. */
     prune_before(tree.store, wb_store_tick(tree.store), false);
     g_clear_pointer(&path, g_free);
-    ck_assert_int_eq(wb_store_locate_path(tree.store, sub, NULL, &path), 0);
+    ck_assert_int_eq(wb_catalog_path_of(tree.store, sub, NULL, &path), 0);
     ck_assert_str_eq(path, "e/sub");
 }
 END_TEST

@@ -31,7 +31,7 @@ static void check_places(void)
 
         if (*path && wb_store_has_log(model.tree.store, object, WB_FILE_CATALOG) != 1)
             continue;
-        r = wb_store_locate_path(model.tree.store, object, NULL, &found);
+        r = wb_catalog_path_of(model.tree.store, object, NULL, &found);
         ck_assert_msg(r == 0, "%s: %d", path, r);
         ck_assert_str_eq(found, path);
     }

@@ -251,7 +251,7 @@ END_TEST
 
 START_TEST(a_reader_without_the_lock_sees_it_too)
 {
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct wb_history *other_history = history, *mine;
     struct wb_store *reader;
     int64_t during;
@@ -468,7 +468,7 @@ static void expect_refused(const char *path, int64_t when)
 
     text = content_of(revision, &n);
     ck_assert_msg(n == -EIO, "%s: %zd %s", path, n, text ? text : "");
-    ck_assert_msg(strstr(wb_history_problem(), "power cut") != NULL, "%s", wb_history_problem());
+    ck_assert_msg(strstr(wb_history_error(), "power cut") != NULL, "%s", wb_history_error());
     wb_revision_unref(revision);
 }
 

@@ -170,7 +170,7 @@ START_TEST(a_refused_call_is_reported_once)
     char text[1024], number[64];
     sigset_t pending;
 
-    wb_report_init(false);
+    wb_log_msg_init(false);
     if (was_tested(false))
         return;
     ck_assert_uint_eq(reported(text, sizeof(text)), 0);

@@ -31,7 +31,7 @@ static void check_same_slot(const struct wb_slot *a, const struct wb_slot *b)
 {
     check_same_text(a->name, a->name_length, b->name, b->name_length);
     ck_assert_uint_eq(a->present, b->present);
-    ck_assert_uint_eq(a->fate, b->fate);
+    ck_assert_uint_eq(a->unbind, b->unbind);
     ck_assert(wb_object_equal(a->object, b->object));
     check_same_attrs(&a->attrs, &b->attrs);
     ck_assert(wb_object_equal(a->to_dir, b->to_dir));

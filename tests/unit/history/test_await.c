@@ -12,7 +12,7 @@ static struct wb_history *beside;
 
 static void setup_reader(void)
 {
-    struct wb_problem why;
+    struct wb_error why;
 
     setup();
     ck_assert_msg(wb_store_open(&reader, tree.store->src_fd, NULL, 0, &why) == 0, "%s", why.text);
@@ -84,7 +84,7 @@ END_TEST
 
 START_TEST(a_change_of_a_dead_process_is_not_waited_for)
 {
-    struct wb_problem why;
+    struct wb_error why;
 
     announce(now() - 10 * WB_WHEN_SECOND);
     ck_assert(wb_store_is_held(reader));

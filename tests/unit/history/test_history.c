@@ -3,13 +3,13 @@
 #include "history_tree.h"
 #include <pthread.h>
 
-static void expect_place(const char *path, int64_t when, enum wb_whereabouts state, const char *wanted)
+static void expect_place(const char *path, int64_t when, enum wb_link_state state, const char *wanted)
 {
     struct wb_revision *revision = find(path, when, NULL);
     struct wb_location location;
 
     ck_assert_ptr_nonnull(revision);
-    ck_assert_int_eq(wb_revision_locate(history, revision, &location), 0);
+    ck_assert_int_eq(wb_revision_resolve(history, revision, &location), 0);
     ck_assert_int_eq(location.state, state);
     if (wanted)
         ck_assert_str_eq(location.path, wanted);
@@ -32,15 +32,15 @@ START_TEST(files_are_followed_through_renames)
     op_rename(&tree, "a/y", "b/y", 0);
     op_rename(&tree, "b/y", "b/c/z", 0);
     op_rename(&tree, "b", "d", 0);
-    expect_place("a/x", when, WB_ALIVE, "d/c/z");
+    expect_place("a/x", when, WB_LINKED, "d/c/z");
     op_make(&tree, "a/x", "other");
     op_rename(&tree, "d/c/z", "a/x", RENAME_EXCHANGE);
-    expect_place("a/x", when, WB_ALIVE, "a/x");
+    expect_place("a/x", when, WB_LINKED, "a/x");
     op_write(&tree, "a/x", 0, "TEXT");
     expect_content("a/x", when, "text");
     expect_content("b/c/z", when, NULL);
     op_remove(&tree, "a/x", false);
-    expect_place("a/x", when, WB_BURIED, NULL);
+    expect_place("a/x", when, WB_UNLINKED, NULL);
     expect_content("a/x", when, "text");
 }
 END_TEST
@@ -59,7 +59,7 @@ START_TEST(a_long_chain_of_names)
         op_rename(&tree, from, to, 0);
         tree_release(&tree);
     }
-    expect_place("a/0", when, WB_ALIVE, "a/100");
+    expect_place("a/0", when, WB_LINKED, "a/100");
     expect_content("a/0", when, "text");
 }
 END_TEST
@@ -73,7 +73,7 @@ START_TEST(directories_that_moved_and_died)
     before = now();
     op_rename(&tree, "a/b", "z/b", 0);
     moved = now();
-    expect_place("a/b/c", before, WB_ALIVE, "z/b/c");
+    expect_place("a/b/c", before, WB_LINKED, "z/b/c");
     expect_content("a/b/c/f", before, "text");
     expect_content("a/b/c/f", moved, NULL);
     expect_content("z/b/c/f", moved, "text");
@@ -82,7 +82,7 @@ START_TEST(directories_that_moved_and_died)
     op_remove(&tree, "z/b/c", true);
     op_remove(&tree, "z/b", true);
     op_remove(&tree, "a", true);
-    expect_place("a/b/c", before, WB_BURIED, NULL);
+    expect_place("a/b/c", before, WB_UNLINKED, NULL);
     expect_content("a/b/c/f", before, "text");
     expect_content("z/b/c/f", moved, "text");
 }
@@ -153,7 +153,7 @@ START_TEST(shifts_over_many_renames)
     ck_assert_str_eq(wb_revision_name(then), strchr(at, '/') + 1);
     wb_revision_unref(then);
     wb_revision_unref(revision);
-    expect_place("d0/f", first, WB_ALIVE, to);
+    expect_place("d0/f", first, WB_LINKED, to);
     expect_content("d0/f", first, "text");
 }
 END_TEST
@@ -171,9 +171,9 @@ START_TEST(restored_files_are_found)
     op_remove(&tree, "a/x", false);
     ck_assert_int_eq(wb_capture_restore(tree.store, tree_parent(&tree, "b/y", &name), "y", object, false, -1,
                                         NULL, 0), 0);
-    expect_place("a/x", when, WB_ALIVE, "b/y");
+    expect_place("a/x", when, WB_LINKED, "b/y");
     op_rename(&tree, "b/y", "b/z", 0);
-    expect_place("a/x", when, WB_ALIVE, "b/z");
+    expect_place("a/x", when, WB_LINKED, "b/z");
     op_write(&tree, "b/z", 1, "EX");
     expect_content("a/x", when, "text");
 }
@@ -232,7 +232,7 @@ START_TEST(paths_longer_than_one_string_may_be)
     when = now();
     ck_assert_int_eq(wb_revision_root(history, when, &revision), 0);
     for (int i = 0; i < 30; i++) {
-        ck_assert_msg(wb_revision_child(history, revision, name, &child) == 0, "level %d %s", i, wb_history_problem());
+        ck_assert_msg(wb_revision_child(history, revision, name, &child) == 0, "level %d %s", i, wb_history_error());
         wb_revision_unref(revision);
         revision = child;
     }
@@ -305,7 +305,7 @@ START_TEST(a_directory_inside_itself_is_not_a_state)
     slot->name = "loop";
     slot->name_length = 4;
     slot->present = 1;
-    slot->fate = WB_FATE_KEPT;
+    slot->unbind = WB_UNBIND_KEPT;
     ck_assert_int_eq(wb_store_get_log(tree.store, inner, WB_FILE_CATALOG, true, &log), 0);
     record.when = now();
     pthread_mutex_lock(&log->lock);
@@ -315,7 +315,7 @@ START_TEST(a_directory_inside_itself_is_not_a_state)
 
     ck_assert_ptr_null(find("d/e/loop", when, &r));
     ck_assert_int_eq(r, -EIO);
-    ck_assert_ptr_nonnull(strstr(wb_history_problem(), "inside itself"));
+    ck_assert_ptr_nonnull(strstr(wb_history_error(), "inside itself"));
     revision = find("d/e", when, NULL);
     ck_assert_int_eq(wb_past_dir_open(history, revision, &past), 0);
     ck_assert_uint_eq(wb_past_dir_count(past), 2);
@@ -347,7 +347,7 @@ START_TEST(a_file_removed_behind_the_mount_is_not_waited_for)
         for (unsigned again = 0; again < 2; again++) {
             struct wb_revision *revision = find(name, before, NULL);
 
-            ck_assert_int_eq(wb_revision_locate(history, revision, &location), -EIO);
+            ck_assert_int_eq(wb_revision_resolve(history, revision, &location), -EIO);
             wb_revision_unref(revision);
         }
     }

@@ -108,7 +108,7 @@ START_TEST(a_file_that_shrank_unrecorded_is_an_error)
     revision = find("f", when, NULL);
     text = content_of(revision, &n);
     ck_assert_int_eq(n, -EIO);
-    ck_assert_ptr_nonnull(strstr(wb_history_problem(), "shorter"));
+    ck_assert_ptr_nonnull(strstr(wb_history_error(), "shorter"));
     wb_revision_unref(revision);
 }
 END_TEST
@@ -151,7 +151,7 @@ static void expect_error(const char *path, int64_t when, const char *problem)
     g_autofree char *text = revision ? content_of(revision, &n) : NULL;
 
     ck_assert_msg(r == -EIO || n == -EIO, "%s: %d %zd", path, r, n);
-    ck_assert_msg(strstr(wb_history_problem(), problem) != NULL, "%s", wb_history_problem());
+    ck_assert_msg(strstr(wb_history_error(), problem) != NULL, "%s", wb_history_error());
     wb_revision_unref(revision);
 }
 
@@ -300,10 +300,10 @@ START_TEST(a_view_is_exact_while_the_file_is_overwritten)
         struct wb_revision *again = find("f", when, NULL);
 
         ck_assert_int_eq(wb_file_view_open(history, again, &view), 0);
-        ck_assert_msg(wb_file_view_pread(view, found, RACE_SIZE, 0) == RACE_SIZE, "%s", wb_history_problem());
+        ck_assert_msg(wb_file_view_pread(view, found, RACE_SIZE, 0) == RACE_SIZE, "%s", wb_history_error());
         ck_assert_mem_eq(found, wanted, RACE_SIZE);
         wb_file_view_free(view);
-        ck_assert_msg(wb_file_view_pread(first, found, RACE_SIZE, 0) == RACE_SIZE, "%s", wb_history_problem());
+        ck_assert_msg(wb_file_view_pread(first, found, RACE_SIZE, 0) == RACE_SIZE, "%s", wb_history_error());
         ck_assert_mem_eq(found, wanted, RACE_SIZE);
         wb_revision_unref(again);
         rounds++;

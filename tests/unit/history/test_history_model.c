@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Random changes of a small tree: every state that was seen as the present is found again, through
- * spots, listings and views, in the same lines of text.
+ * revisions, listings and views, in the same lines of text.
  */
 #include "base/checksum.h"
 #include "capture/recovery/recover.h"
@@ -23,13 +23,13 @@ static void show_content(GString *text, struct wb_revision *revision, uint64_t s
     uint8_t *bytes = g_malloc(size + 1);
     uint64_t done = 0;
 
-    ck_assert_msg(wb_file_view_open(history, revision, &view) == 0, "%s", wb_history_problem());
+    ck_assert_msg(wb_file_view_open(history, revision, &view) == 0, "%s", wb_history_error());
     ck_assert_uint_eq(wb_file_view_size(view), size);
     while (done < size) {
         size_t most = (size_t)(1 + pick(200000)), step = MIN((size_t)(size - done), most);
         ssize_t n = wb_file_view_pread(view, bytes + done, step, done);
 
-        ck_assert_msg(n == (ssize_t)step, "%s: %zd: %s", wb_revision_name(revision), n, wb_history_problem());
+        ck_assert_msg(n == (ssize_t)step, "%s: %zd: %s", wb_revision_name(revision), n, wb_history_error());
         done += step;
     }
     ck_assert_int_eq(wb_file_view_pread(view, bytes, 1, size), 0);
@@ -43,7 +43,7 @@ static void show_xattrs(GString *text, struct wb_revision *revision)
     char list[4096], value[4096];
     ssize_t n = wb_revision_listxattr(history, revision, list, sizeof(list));
 
-    ck_assert_msg(n >= 0, "%zd %s", n, wb_history_problem());
+    ck_assert_msg(n >= 0, "%zd %s", n, wb_history_error());
     ck_assert_int_eq(wb_revision_listxattr(history, revision, NULL, 0), n);
     for (ssize_t i = 0; i < n; i += (ssize_t)strlen(list + i) + 1) {
         ssize_t length = wb_revision_getxattr(history, revision, list + i, value, sizeof(value));
@@ -60,7 +60,7 @@ static void show_entries(GString *text, const char *path, struct wb_revision *di
 {
     struct wb_past_dir *past;
 
-    ck_assert_msg(wb_past_dir_open(history, dir, &past) == 0, "%s: %s", path, wb_history_problem());
+    ck_assert_msg(wb_past_dir_open(history, dir, &past) == 0, "%s: %s", path, wb_history_error());
     for (size_t i = 0; i < wb_past_dir_count(past); i++) {
         const char *name = wb_past_dir_name(past, i);
         g_autofree char *child_path = g_strdup_printf("%s/%s", path, name);
@@ -83,7 +83,7 @@ static void show_revision(GString *text, const char *path, struct wb_revision *r
     struct wb_attrs attrs;
     int r = wb_revision_attrs(history, revision, &attrs);
 
-    ck_assert_msg(r == 0, "%s: %d %s", path, r, wb_history_problem());
+    ck_assert_msg(r == 0, "%s: %d %s", path, r, wb_history_error());
     ck_assert_uint_eq(attrs.mode & S_IFMT, wb_revision_type(revision));
     if (!*path) /* the other reading counts the store's own directory */
         attrs.nlink++;
@@ -96,7 +96,7 @@ static void show_revision(GString *text, const char *path, struct wb_revision *r
     if (S_ISLNK(attrs.mode)) {
         g_autofree char *target = NULL;
 
-        ck_assert_msg(wb_revision_readlink(history, revision, &target) == 0, "%s", wb_history_problem());
+        ck_assert_msg(wb_revision_readlink(history, revision, &target) == 0, "%s", wb_history_error());
         g_string_append_printf(text, " -> %s", target);
     }
     show_xattrs(text, revision);
@@ -136,8 +136,7 @@ static void check_shifts(int64_t when)
             revision = child;
         }
         r = wb_revision_shift(history, revision, when, &then);
-        ck_assert_msg(r == 0 || r == WB_ABSENT, "%s: %d %s", (char *)model.paths->pdata[i], r,
-                      wb_history_problem());
+        ck_assert_msg(r == 0 || r == WB_ABSENT, "%s: %d %s", (char *)model.paths->pdata[i], r, wb_history_error());
         if (r == 0) {
             ck_assert(wb_object_equal(wb_revision_object(then), wb_revision_object(revision)));
             ck_assert_int_eq(wb_revision_when(then), when);
@@ -235,8 +234,8 @@ static void pack_all(void)
 {
     struct wb_compact compact = {.before = WB_WHEN_PRESENT};
 
-    for (unsigned i = 0; i < WB_FOLDERS; i++)
-        ck_assert_int_eq(wb_compact_folder(model.tree.store, &compact, i, INT64_MIN, WB_WHEN_PRESENT), 0);
+    for (unsigned i = 0; i < WB_SHARDS; i++)
+        ck_assert_int_eq(wb_compact_shard(model.tree.store, &compact, i, INT64_MIN, WB_WHEN_PRESENT), 0);
 }
 
 static void check_refused(int64_t when)
@@ -244,7 +243,7 @@ static void check_refused(int64_t when)
     struct wb_revision *root;
 
     ck_assert_int_eq(wb_revision_root(history, when, &root), -EIO);
-    ck_assert_ptr_nonnull(strstr(wb_history_problem(), "was forgotten"));
+    ck_assert_ptr_nonnull(strstr(wb_history_error(), "was forgotten"));
 }
 
 START_TEST(the_rest_is_kept)

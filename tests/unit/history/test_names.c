@@ -105,7 +105,7 @@ static char *listed(struct wb_revision *dir, int last, const char *only)
     GString *text = g_string_new("");
     struct wb_names *names;
 
-    ck_assert_msg(wb_names_open(history, dir, &options, &names) == 0, "%s", wb_history_problem());
+    ck_assert_msg(wb_names_open(history, dir, &options, &names) == 0, "%s", wb_history_error());
     ck_assert(!wb_names_are_incomplete(names));
     for (size_t i = 0; i < wb_names_count(names); i++) {
         const struct wb_name *name = wb_names_get(names, i);

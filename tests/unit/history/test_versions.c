@@ -103,7 +103,7 @@ static void expect_before(const char *path, const char *const *wanted)
         g_autofree char *found = NULL;
         int r = wb_revision_at(history, top, path, &time, WB_OBJECT_NONE, &revision);
 
-        ck_assert_msg(r == 0 || r == WB_ABSENT, "~%u: %d %s", n, r, wb_history_problem());
+        ck_assert_msg(r == 0 || r == WB_ABSENT, "~%u: %d %s", n, r, wb_history_error());
         found = r == 0 ? content(revision) : g_strdup("-");
         wb_revision_unref(revision);
         ck_assert_msg(strcmp(found, wanted[n - 1]) == 0, "%s@~%u: \"%s\" is not \"%s\"", path, n, found,
@@ -493,7 +493,7 @@ START_TEST(nothing_is_left_out)
             step++;
         listed[step] = true;
         r = wb_versions_before(versions, &revision);
-        ck_assert_msg(r == 0 || r == WB_ABSENT, "before: %d %s", r, wb_history_problem());
+        ck_assert_msg(r == 0 || r == WB_ABSENT, "before: %d %s", r, wb_history_error());
         ck_assert_int_eq(r == 0, version.existed_before);
         before = r == 0 ? content(revision) : g_strdup("-");
         if (r == 0)

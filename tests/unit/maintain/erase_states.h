@@ -40,7 +40,7 @@ static inline struct wb_revision *at(const char *path, int64_t when)
         int r = wb_revision_child(history, revision, *part, &child);
 
         wb_revision_unref(revision);
-        ck_assert_msg(r == 0 || r == WB_ABSENT, "%s: %d %s", path, r, wb_history_problem());
+        ck_assert_msg(r == 0 || r == WB_ABSENT, "%s: %d %s", path, r, wb_history_error());
         if (r == WB_ABSENT)
             return NULL;
         revision = child;
@@ -54,7 +54,7 @@ static inline char *content(struct wb_revision *revision)
     char *text;
     int r = wb_file_view_open(history, revision, &view);
 
-    ck_assert_msg(r == 0, "view: %d %s", r, wb_history_problem());
+    ck_assert_msg(r == 0, "view: %d %s", r, wb_history_error());
     text = g_malloc0(wb_file_view_size(view) + 1);
     ck_assert_int_ge(wb_file_view_pread(view, text, wb_file_view_size(view), 0), 0);
     wb_file_view_free(view);

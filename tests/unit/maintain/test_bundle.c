@@ -231,7 +231,7 @@ static void part_from_bundle(struct wb_object object)
 START_TEST(test_an_erased_file_is_in_no_bundle_and_its_neighbours_are_whole)
 {
     struct wb_revision *dir;
-    struct wb_problem why;
+    struct wb_error why;
 
     compact(0, NULL);
     ck_assert(is_somewhere(objects[0][3]));
@@ -350,7 +350,7 @@ END_TEST
 
 static bool erase_f3(void *data)
 {
-    struct wb_problem why;
+    struct wb_error why;
 
     if (asks_left-- == 0) {
         struct wb_revision *dir = find("d", WB_WHEN_PRESENT, NULL);
@@ -428,7 +428,7 @@ START_TEST(test_a_name_of_a_bundle_without_its_file_is_no_obstacle)
 {
     char path[WB_OBJECT_PATH_MAX];
     struct wb_revision *dir;
-    struct wb_problem why;
+    struct wb_error why;
 
     compact(0, NULL);
     wb_object_path(objects[0][5], WB_FILE_DATA, path);
@@ -715,8 +715,8 @@ START_TEST(test_old_losses_of_a_directory_are_packed_once_it_is_idle)
     g_usleep(20000);
     op_make(&tree, "new", "something else");
     op_rename(&tree, "new", "d/f1", 0);
-    ck_assert_int_eq(wb_compact_folder(tree.store, &idle, (unsigned)(dir.ino & 0xff), turn,
-                                       wb_when_now() + WB_WHEN_SECOND), 0);
+    ck_assert_int_eq(
+        wb_compact_shard(tree.store, &idle, (unsigned)(dir.ino & 0xff), turn, wb_when_now() + WB_WHEN_SECOND), 0);
     ck_assert(has(objects[0][1], WB_FILE_BUNDLE));
     ck_assert(has(objects[0][2], WB_FILE_BUNDLE));
 }

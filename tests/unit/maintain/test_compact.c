@@ -441,7 +441,7 @@ START_TEST(killed_in_the_middle)
     {
         struct wb_compact how = {.before = WB_WHEN_PRESENT};
 
-        ck_assert_int_eq(wb_compact_folder(tree.store, &how, (unsigned)(object.ino & 0xff), 0, WB_WHEN_PRESENT), 0);
+        ck_assert_int_eq(wb_compact_shard(tree.store, &how, (unsigned)(object.ino & 0xff), 0, WB_WHEN_PRESENT), 0);
     }
     ck_assert(!leftovers());
     check_versions();
@@ -611,7 +611,7 @@ static bool store_holds(const char *text)
 /* Erased content is gone, and nothing restores it. */
 START_TEST(erasing_packed_history)
 {
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct wb_revision *root;
 
     shift(60);

@@ -6,7 +6,7 @@
 
 static int erase(const char *path, unsigned flags, struct wb_erase_count *count)
 {
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct wb_revision *top, *dir = NULL;
     g_autofree char *name = NULL;
     int r;

@@ -34,7 +34,7 @@ static void look_at(int64_t when, const char *name, struct moment *ret)
     *ret = (struct moment){.when = when, .name = name};
     ck_assert_ptr_nonnull(revision);
     ret->text = content_of(revision, &ret->length);
-    ck_assert_msg(ret->length >= 0, "%zd %s", ret->length, wb_history_problem());
+    ck_assert_msg(ret->length >= 0, "%zd %s", ret->length, wb_history_error());
     ck_assert_int_eq(wb_revision_attrs(history, revision, &ret->attrs), 0);
     n = wb_revision_getxattr(history, revision, "user.note", ret->value, sizeof(ret->value) - 1);
     ck_assert_msg(n >= 0 || n == -ENODATA, "%zd", n);
@@ -291,7 +291,7 @@ START_TEST(an_erasure_before_a_moment_takes_nothing_from_kept_versions)
     struct wb_thin_drop drop;
     struct wb_thin thin = {.drops = &drop, .count = 1};
     g_autoptr(GArray) catalog = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    struct wb_problem why;
+    struct wb_error why;
     struct wb_revision *root;
     struct moment found;
 
@@ -339,7 +339,7 @@ START_TEST(a_reader_is_refused_and_not_given_another_version)
     /* And not when it is asked again, either. */
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(wb_file_view_pread(gone, text, sizeof(text), 0), -EIO);
-    ck_assert_ptr_nonnull(strstr(wb_history_problem(), "not kept any more"));
+    ck_assert_ptr_nonnull(strstr(wb_history_error(), "not kept any more"));
     ck_assert_int_eq(wb_file_view_pread(kept, text, sizeof(text), 0), moment_at(4)->length);
     ck_assert_mem_eq(text, moment_at(4)->text, (size_t)moment_at(4)->length);
     wb_file_view_free(gone);

@@ -64,8 +64,12 @@ static struct wb_slot absent(const char *name)
 
 static struct wb_slot lost(const char *name, uint64_t file)
 {
-    return (struct wb_slot){.name = name, .name_length = (uint8_t)strlen(name), .present = 1, .fate = WB_FATE_KEPT,
-                            .object = {file, 1}, .attrs = {.mode = 0100644, .nlink = odd.nlink}};
+    return (struct wb_slot){.name = name,
+                            .name_length = (uint8_t)strlen(name),
+                            .present = 1,
+                            .unbind = WB_UNBIND_KEPT,
+                            .object = {file, 1},
+                            .attrs = {.mode = 0100644, .nlink = odd.nlink}};
 }
 
 static void created(const char *name)
@@ -92,7 +96,7 @@ static void renamed(const char *from, uint64_t file, const char *to, uint64_t ov
     struct wb_slot *slots = record.name.slots;
 
     slots[0] = lost(from, file);
-    slots[0].fate = WB_FATE_MOVED;
+    slots[0].unbind = WB_UNBIND_RENAMED;
     slots[0].to_dir = dir;
     slots[0].to_name = to;
     slots[0].to_length = (uint8_t)strlen(to);

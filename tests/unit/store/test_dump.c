@@ -48,7 +48,7 @@ static void append(struct wb_record *record, const void *payload, size_t length)
 /* The text, to be freed. */
 static char *dump(unsigned flags, int expected, struct wb_dump_count *count)
 {
-    struct wb_problem why;
+    struct wb_error why;
     size_t length;
     char *text;
     FILE *out = open_memstream(&text, &length);
@@ -72,9 +72,15 @@ static void make_sample(void)
 
     record = (struct wb_record){.type = WB_REC_NAME, .op = WB_OP_RENAME, .when = INT64_C(1795179787600000000)};
     record.name = (struct wb_rec_name){.dir = {.mode = 040755, .nlink = 2}, .count = 2};
-    record.name.slots[0] = (struct wb_slot){.name = "old", .name_length = 3, .present = 1,
-                                            .fate = WB_FATE_MOVED, .object = {7, 8}, .attrs = attrs,
-                                            .to_dir = {5, 6}, .to_name = "new", .to_length = 3};
+    record.name.slots[0] = (struct wb_slot){.name = "old",
+                                            .name_length = 3,
+                                            .present = 1,
+                                            .unbind = WB_UNBIND_RENAMED,
+                                            .object = {7, 8},
+                                            .attrs = attrs,
+                                            .to_dir = {5, 6},
+                                            .to_name = "new",
+                                            .to_length = 3};
     record.name.slots[1] = (struct wb_slot){.name = "new", .name_length = 3, .from_dir = {5, 6},
                                             .from_name = "old", .from_length = 3};
     append(&record, NULL, 0);
@@ -251,7 +257,7 @@ START_TEST(files_that_are_not_logs_are_refused)
 {
     _cleanup_close_ int fd = openat(dir_fd, "log", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     struct wb_dump_count count;
-    struct wb_problem why;
+    struct wb_error why;
 
     /* Nothing has happened yet: an empty log. */
     free(dump(0, 0, &count));

@@ -43,7 +43,7 @@ static void teardown(void)
 static struct wb_store *open_store(bool mapped)
 {
     struct wb_store *store = NULL;
-    struct wb_problem why;
+    struct wb_error why;
     int r = wb_store_open(&store, src_fd, NULL, WB_STORE_WRITE | WB_STORE_CREATE, &why);
 
     ck_assert_msg(r == 0, "%d: %s", r, why.text);

@@ -36,7 +36,7 @@ static void teardown(void)
 static struct wb_store *open_store(void)
 {
     struct wb_store *store = NULL;
-    struct wb_problem why;
+    struct wb_error why;
     int r = wb_store_open(&store, src_fd, NULL, WB_STORE_WRITE | WB_STORE_CREATE, &why);
 
     ck_assert_msg(r == 0, "%d: %s", r, why.text);
@@ -60,7 +60,7 @@ static int64_t change(struct wb_store *store, bool end)
 static void check_readers(const struct wb_store *store)
 {
     struct wb_store *reader = NULL;
-    struct wb_problem why;
+    struct wb_error why;
 
     ck_assert_int_eq(wb_store_open(&reader, src_fd, NULL, 0, &why), 0);
     ck_assert_int_eq(wb_store_look_for_change(reader), wb_store_last_change(store));

@@ -41,7 +41,7 @@ static void check_found(const char *path, struct wb_object object)
     int r;
 
     opens = 0;
-    r = wb_store_locate_path(tree.store, object, NULL, &found);
+    r = wb_catalog_path_of(tree.store, object, NULL, &found);
     ck_assert_msg(r == 0, "%s: %d after %u logs", path, r, opens);
     ck_assert_str_eq(found, path);
     ck_assert_uint_le(opens, OPENS_MAX);

@@ -20,7 +20,7 @@
 
 static char top[64];
 static int src_fd;
-static struct wb_problem why;
+static struct wb_error why;
 
 static void setup(void)
 {

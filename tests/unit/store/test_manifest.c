@@ -59,7 +59,7 @@ static struct wb_store *store;
 
 static void open_store(void)
 {
-    struct wb_problem why;
+    struct wb_error why;
     int r = wb_store_open(&store, src_fd, NULL, WB_STORE_WRITE | WB_STORE_CREATE, &why);
 
     ck_assert_msg(r == 0, "%d: %s", r, why.text);
@@ -254,7 +254,7 @@ START_TEST(a_lost_end_becomes_a_gap)
 {
     struct wb_manifest_entry entry;
     struct wb_object object = nth(3), other = nth(4);
-    struct wb_problem why;
+    struct wb_error why;
     struct wb_store *reader;
     int64_t since = -1;
     struct wb_log *log;
@@ -390,7 +390,7 @@ static void *list_again_and_again(void *data)
 START_TEST(listing_continues_while_logs_come_and_go)
 {
     g_autoptr(GRand) rand = g_rand_new_with_seed((guint32)_i);
-    struct wb_problem why;
+    struct wb_error why;
     struct wb_store *reader;
     unsigned count = 0;
     pthread_t thread;

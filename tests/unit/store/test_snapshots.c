@@ -176,7 +176,7 @@ START_TEST(a_reader_beside_the_writer)
 {
     struct wb_store *reader = NULL;
     struct wb_snapshots *before = NULL;
-    struct wb_problem why;
+    struct wb_error why;
     int64_t when;
 
     ck_assert_int_eq(wb_store_open(&reader, tree.fd, NULL, 0, &why), 0);
@@ -338,7 +338,7 @@ START_TEST(permitted_names)
                                       "a\nb", "a\x7f", "\xff", "a\xc2\x85", "a\xe2\x80\xa8", "1.2.3", ".."};
     g_autofree char *longest = g_strnfill(WB_SNAPSHOT_NAME_MAX, 'n');
     g_autofree char *longer = g_strnfill(WB_SNAPSHOT_NAME_MAX + 1, 'n');
-    struct wb_problem why;
+    struct wb_error why;
 
     for (unsigned i = 0; i < G_N_ELEMENTS(good); i++)
         ck_assert_msg(wb_snapshot_name_check(good[i], &why) == 0, "%s: %s", good[i], why.text);

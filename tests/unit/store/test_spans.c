@@ -57,7 +57,7 @@ static struct wb_store *store;
 
 static void open_store(unsigned flags)
 {
-    struct wb_problem why;
+    struct wb_error why;
     int r = wb_store_open(&store, src_fd, NULL, flags, &why);
 
     ck_assert_msg(r == 0, "%d: %s", r, why.text);

@@ -18,7 +18,7 @@
 
 static char top[64], source[96], elsewhere[96];
 static int src_fd;
-static struct wb_problem why;
+static struct wb_error why;
 
 static void setup(void)
 {

@@ -44,7 +44,7 @@ static void teardown(void)
 
 static int open_again(unsigned flags)
 {
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r = wb_store_open(&tree.store, tree.fd, NULL, flags, &why);
 
     ck_assert(r == 0 || why.text[0]);

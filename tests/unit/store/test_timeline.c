@@ -362,7 +362,7 @@ START_TEST(erased_objects_leave_it)
 {
     struct wb_history *history;
     struct wb_erase_count count;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct wb_object erased;
     struct wb_revision *top;
     GArray *entries;
@@ -395,7 +395,7 @@ END_TEST
 
 START_TEST(readers_find_entries_after_a_crash)
 {
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct wb_store *writer;
     GArray *before, *after;
     int status;

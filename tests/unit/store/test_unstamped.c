@@ -286,13 +286,13 @@ static void check_all(int call)
     for (unsigned i = 0; i < seen->done; i++)
         if (seen->whens[i] >= horizon)
             ck_assert_msg(look_at(i) == 1 || may_be_gap, "call %d: what change %u left is refused: %s", call, i,
-                          wb_history_problem());
+                          wb_history_error());
     wb_history_free(history);
 }
 
 static void check_for_readers(int call)
 {
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
 
     ck_assert_int_eq(wb_store_open(&tree.store, tree.fd, NULL, 0, &why), 0);
     check_all(call);
@@ -340,7 +340,7 @@ START_TEST(a_power_cut_is_no_gap)
         ended = in_another_process(forget_and_be_killed) == 0;
         countdown = -1;
         /* An append was cut off before there was a note: the log's time of it may have reached the disk. */
-        may_be_gap = seen->in_change && wb_is_zero(seen->settling + WB_SETTLING_NOTE, WB_GAP_SIZE);
+        may_be_gap = seen->in_change && wb_is_zero(seen->settling + WB_WRITEBACK_NOTE, WB_GAP_SIZE);
         cuts[turn % 3](call);
         check_for_writers(call);
         tree_close(&tree);

@@ -28,7 +28,7 @@ static struct wb_object object_at(const char *path)
     return object;
 }
 
-static int receive_from(int fd, struct wb_problem *why)
+static int receive_from(int fd, struct wb_error *why)
 {
     struct wb_copy_result result;
 
@@ -39,7 +39,7 @@ static int receive_from(int fd, struct wb_problem *why)
 static int64_t has(void)
 {
     struct wb_copy_result result;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int r = wb_copy_status(copy, &result, &why);
 
     ck_assert_msg(r == 0, "%s", why.text);
@@ -52,7 +52,7 @@ static int send_since(int64_t since)
     struct wb_copy_point from = {.since = since};
     int fd = memfd_create("stream", MFD_CLOEXEC);
     struct wb_copy_result result;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
 
     ck_assert_int_eq(wb_copy_send(source.path, NULL, &from, 0, fd, NULL, &result, &why), 0);
     return fd;
@@ -60,7 +60,7 @@ static int send_since(int64_t since)
 
 static void follow(void)
 {
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     int fd = send_since(has()), r = receive_from(fd, &why);
 
     ck_assert_msg(r == 0, "%s", why.text);
@@ -473,7 +473,7 @@ START_TEST(harmful_streams_are_refused)
     struct made made = {.hello = {.version = WB_STREAM_VERSION, .format = WB_FORMAT_VERSION, .root = root,
                                   .created = 1, .since = has(), .until = INT64_MAX / 2}};
     int fd = memfd_create("stream", MFD_CLOEXEC), r;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     uint64_t was = sum_of_copy();
 
     if (cases[_i].by_size && has_any_size())

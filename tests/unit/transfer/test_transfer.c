@@ -35,7 +35,7 @@ static GBytes *send_since(int64_t since)
     struct wb_copy_point from = {.since = since};
     int fd = memfd_create("stream", MFD_CLOEXEC);
     struct wb_copy_result result;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
     struct stat st;
     void *data;
     int r = wb_copy_send(source.path, NULL, &from, 0, fd, NULL, &result, &why);
@@ -52,7 +52,7 @@ static int receive(const uint8_t *data, size_t length)
 {
     int fd = memfd_create("stream", MFD_CLOEXEC), r;
     struct wb_copy_result result;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
 
     ck_assert_int_eq(write(fd, data, length), (ssize_t)length);
     ck_assert_int_eq(lseek(fd, 0, SEEK_SET), 0);
@@ -64,7 +64,7 @@ static int receive(const uint8_t *data, size_t length)
 static int64_t has(void)
 {
     struct wb_copy_result result;
-    struct wb_problem why = {""};
+    struct wb_error why = {""};
 
     ck_assert_int_eq(wb_copy_status(copy, &result, &why), 0);
     return result.until;
@@ -390,7 +390,7 @@ START_TEST(gaps_travel)
     take(send_since(has()));
     ck_assert_uint_eq(newest_gap(object, &since), WB_GAP_REFUSED);
     wb_gap_end(source.store, object, WB_FILE_UNDO);
-    wb_gaps_settle(source.store);
+    wb_gaps_flush(source.store);
     take(send_since(has()));
     ck_assert_uint_eq(newest_gap(object, &since), WB_GAP_REFUSED);
 }
