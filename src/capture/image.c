@@ -7,13 +7,13 @@
  * reading, 1 GiB for a truncated file of that size. The shared blocks are those of the file
  * itself, so they are verified by the file system exactly as well as the file ever was.
  *
- * A file rewritten in a row is cloned ahead (store/cache/ahead.h).
+ * A file rewritten in a row is cloned ahead (store/cache/preclone.h).
  */
 
 #include "capture/undo.h"
 #include "base/cleanup.h"
 #include "base/io.h"
-#include "store/cache/ahead.h"
+#include "store/cache/preclone.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>

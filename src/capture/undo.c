@@ -11,7 +11,7 @@
 #include "capture/undo.h"
 #include "base/io.h"
 #include "capture/extents.h"
-#include "store/cache/ahead.h"
+#include "store/cache/preclone.h"
 #include "store/log/log_index.h"
 #include "store/timeline/timeline.h"
 #include <errno.h>

@@ -12,7 +12,7 @@
 #include "base/io.h"
 #include "base/xattr.h"
 #include "store/identity/flags.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include "store/timeline/timeline.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * walk over the records of one log that are newer than a moment.
  */
 #include "history/internal.h"
-#include "history/locate/departures.h"
+#include "history/resolve/departures.h"
 #include "history/state/rights.h"
 #include "store/cache/gaps.h"
 

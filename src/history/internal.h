@@ -4,7 +4,7 @@
 /* What the files of this floor share. */
 
 #include "history/history.h"
-#include "history/source.h"
+#include "history/log_cursor.h"
 #include "wayback/when.h"
 #include <glib.h>
 #include <stdatomic.h>

@@ -48,18 +48,10 @@ static inline void good_record(struct wb_record *record, enum wb_record_type typ
     case WB_REC_NAME:
         record->name.dir = attrs;
         record->name.count = 1;
-        record->name.slots[0] = (struct wb_slot){.name = "name",
-                                                 .name_length = 4,
-                                                 .present = 1,
-                                                 .unbind = WB_UNBIND_RENAMED,
-                                                 .object = {5, 6},
-                                                 .attrs = attrs,
-                                                 .to_dir = {7, 8},
-                                                 .to_name = "goes",
-                                                 .to_length = 4,
-                                                 .from_dir = {9, 10},
-                                                 .from_name = "came",
-                                                 .from_length = 4};
+        record->name.slots[0] = (struct wb_slot){
+            .name = "name", .name_length = 4, .present = 1, .unbind = WB_UNBIND_RENAMED,
+            .object = {5, 6}, .attrs = attrs, .to_dir = {7, 8}, .to_name = "goes", .to_length = 4,
+            .from_dir = {9, 10}, .from_name = "came", .from_length = 4};
         break;
     case WB_REC_ATTR:
         record->attr = (struct wb_rec_attr){.object = {5, 6}, .attrs = attrs};
@@ -101,14 +93,8 @@ static inline void good_record(struct wb_record *record, enum wb_record_type typ
     case WB_REC_INDEX:
         record->payload_length = 176;
         record->payload_check = 77;
-        record->index = (struct wb_rec_index){.from = 5000,
-                                              .previous = 4000,
-                                              .first = 900,
-                                              .last = 990,
-                                              .count = 1,
-                                              .types = 1u << WB_REC_DATA,
-                                              .attrs_when = 950,
-                                              .attrs = attrs};
+        record->index = (struct wb_rec_index){.from = 5000, .previous = 4000, .first = 900, .last = 990, .count = 1,
+                                              .types = 1u << WB_REC_DATA, .attrs_when = 950, .attrs = attrs};
         break;
     case WB_REC_FILLER:
         record->filler.until = 990;

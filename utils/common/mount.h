@@ -54,7 +54,7 @@ int wb_mount_of_tree(const char *path, struct wb_control_hello *ret);
 struct stat;
 int wb_place_stat(const struct wb_place *place, struct stat *ret);
 
-/* ---- private mounts (private.c) ---------------------------------------------------------------- */
+/* ---- private mounts (private_mount.c) ---------------------------------------------------------------- */
 
 /* Mounts `source` in a directory of our own; NULL after an error line about `path`. */
 struct wb_private *wb_private_mount(const char *path, const char *source, enum wb_mount_need need);

@@ -217,13 +217,8 @@ static int walk_directory(struct revert *revert, const struct revision *revision
     for (guint i = 0; i < names->len && r == 0; i++) {
         g_autofree char *source = wb_path_join(revision->source, names->pdata[i]);
         g_autofree char *path = wb_path_join(revision->path, names->pdata[i]);
-        struct revision child = {.past_dir = from,
-                                 .past_name = names->pdata[i],
-                                 .source = source,
-                                 .dir = to,
-                                 .name = names->pdata[i],
-                                 .path = path,
-                                 .found_dir = -1};
+        struct revision child = {.past_dir = from, .past_name = names->pdata[i], .source = source,
+                             .dir = to, .name = names->pdata[i], .path = path, .found_dir = -1};
 
         r = revert_walk(revert, &child);
     }

@@ -6,7 +6,7 @@
 #include "store/identity/flags.h"
 #include "capture/recovery/suspect.h"
 #include "capture/undo.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include "store/inflight/spans.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/dir.h"
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #include "check/checking.h"
 
 #include "capture/capture.h"
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include "store/tables/manifest.h"
 #include <errno.h>
 #include <fcntl.h>

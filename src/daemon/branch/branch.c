@@ -7,7 +7,7 @@
 #include "daemon/branch/overlay.h"
 #include "daemon/options/options.h"
 #include "daemon/past/moment.h"
-#include "daemon/session/run.h"
+#include "daemon/session/daemonize.h"
 #include "daemon/system/detach.h"
 #include "store/identity/flags.h"
 #include "store/tables/received.h"

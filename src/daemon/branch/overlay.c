@@ -2,7 +2,7 @@
 #include "daemon/branch/overlay.h"
 
 #include "base/cleanup.h"
-#include "daemon/session/run.h"
+#include "daemon/session/daemonize.h"
 #include "daemon/system/detach.h"
 #include "daemon/system/mount_limits.h"
 #include "wayback/quote.h"

@@ -5,13 +5,13 @@
  * that there may be more.
  */
 #include "daemon/control/control.h"
-#include "daemon/past/doors.h"
+#include "daemon/past/past_perm.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
 #include "format/object_key.h"
 #include "history/versions/changes.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>

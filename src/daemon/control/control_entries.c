@@ -41,8 +41,7 @@ static bool continues(const struct wb_paged *paged, const struct wb_paged *other
 static int open_listing(const struct wb_request *request, struct wb_revision *revision, struct kept **ret)
 {
     struct wb_past *past = request->session->past;
-    struct kept wanted = {.paged.generation = wb_pages_generation(past),
-                          .dir = wb_revision_object(revision),
+    struct kept wanted = {.paged.generation = wb_pages_generation(past), .dir = wb_revision_object(revision),
                           .when = wb_revision_when(revision)};
     struct wb_past_dir *listing;
     int r;

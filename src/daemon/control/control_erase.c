@@ -11,7 +11,7 @@
 #include "daemon/control/control.h"
 #include "daemon/live/ops.h"
 #include "daemon/live/stage.h"
-#include "daemon/past/doors.h"
+#include "daemon/past/past_perm.h"
 #include "daemon/past/pages.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"

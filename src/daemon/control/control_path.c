@@ -4,7 +4,7 @@
 #include "base/cleanup.h"
 #include "daemon/caller/caller.h"
 #include "daemon/caller/creds.h"
-#include "daemon/core/doubt.h"
+#include "daemon/core/kcache_invalidate.h"
 #include "daemon/live/ops.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"

@@ -11,7 +11,7 @@
 #include "daemon/control/control.h"
 
 #include "daemon/jobs/snapshot.h"
-#include "daemon/keeper/again.h"
+#include "daemon/keeper/enospc_retry.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"

@@ -6,7 +6,7 @@
 #include "daemon/control/control.h"
 
 #include "daemon/keeper/keeper.h"
-#include "daemon/past/doors.h"
+#include "daemon/past/past_perm.h"
 #include "daemon/past/pages.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_node.h"

@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/caller/creds.h"
-#include "daemon/past/doors.h"
+#include "daemon/past/past_perm.h"
 #include "daemon/past/milestones.h"
 #include "daemon/past/pages.h"
 #include "daemon/past/past.h"

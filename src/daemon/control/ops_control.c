@@ -7,7 +7,7 @@
  * So they run in threads of their own (lane.h), as do those that look back and may take long.
  */
 #include "daemon/control/control.h"
-#include "daemon/keeper/again.h"
+#include "daemon/keeper/enospc_retry.h"
 #include "daemon/live/stage.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_node.h"

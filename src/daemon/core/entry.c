@@ -5,7 +5,7 @@
 #include "capture/unseen.h"
 #include "daemon/core/access.h"
 #include "daemon/core/below.h"
-#include "daemon/core/doubt.h"
+#include "daemon/core/kcache_invalidate.h"
 #include "daemon/core/handle.h"
 #include "daemon/core/number.h"
 #include "store/inflight/spans.h"

@@ -52,7 +52,7 @@ struct wb_session_threads {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;
-    unsigned doubts; /* names that the kernel is being made to forget (doubt.h) */
+    unsigned doubts; /* names that the kernel is being made to forget (kcache_invalidate.h) */
     bool reload; /* wayback.conf is to be read */
     bool on_terminal; /* SIGHUP: it has hung up */
 };

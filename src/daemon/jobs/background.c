@@ -7,7 +7,7 @@
 #include "daemon/system/report.h"
 
 #include "capture/capture.h"
-#include "store/cache/ahead.h"
+#include "store/cache/preclone.h"
 #include "store/cache/gaps.h"
 #include "store/tables/manifest.h"
 #include "store/timeline/timeline.h"

@@ -5,7 +5,7 @@
 #include "daemon/core/node.h"
 #include "maintain/rewrite/compact.h"
 #include "maintain/rewrite/tried.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include "wayback/when.h"
 #include "store/graveyard/body_sums.h"
 #include <glib.h>

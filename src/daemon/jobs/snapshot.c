@@ -4,7 +4,7 @@
 #include "base/cleanup.h"
 #include "capture/capture.h"
 #include "daemon/core/handle.h"
-#include "daemon/live/change.h"
+#include "daemon/live/mutation.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>

@@ -6,7 +6,7 @@
 #include "capture/unseen.h"
 #include "daemon/core/entry.h"
 #include "daemon/system/report.h"
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include "store/inflight/lost_content.h"
 #include "store/inflight/spans.h"
 #include "wayback/when.h"

@@ -5,10 +5,10 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "base/xattr.h"
-#include "daemon/core/doubt.h"
-#include "daemon/keeper/again.h"
+#include "daemon/core/kcache_invalidate.h"
+#include "daemon/keeper/enospc_retry.h"
 #include "daemon/keeper/keeper.h"
-#include "daemon/live/change.h"
+#include "daemon/live/mutation.h"
 #include "daemon/live/ops.h"
 #include "store/identity/flags.h"
 #include <errno.h>

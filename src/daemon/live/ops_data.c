@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Content: open, read, write, and what changes the size. */
-#include "daemon/core/doubt.h"
+#include "daemon/core/kcache_invalidate.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "base/spend.h"
 #include "daemon/core/below.h"
-#include "daemon/keeper/again.h"
-#include "daemon/live/change.h"
+#include "daemon/keeper/enospc_retry.h"
+#include "daemon/live/mutation.h"
 #include "daemon/live/ops.h"
 #include "daemon/live/stage.h"
 #include "daemon/system/report.h"
-#include "store/cache/ahead.h"
+#include "store/cache/preclone.h"
 #include "store/inflight/stages.h"
 #include <errno.h>
 #include <fcntl.h>

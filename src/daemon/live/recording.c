@@ -2,7 +2,7 @@
 #include "daemon/live/recording.h"
 
 #include "base/cleanup.h"
-#include "daemon/keeper/again.h"
+#include "daemon/keeper/enospc_retry.h"
 #include "daemon/options/config_file.h"
 #include "policy/config.h"
 #include "store/log/log.h"

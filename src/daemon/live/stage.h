@@ -11,7 +11,7 @@
  */
 
 #include "capture/stage.h"
-#include "daemon/live/change.h"
+#include "daemon/live/mutation.h"
 
 /* Whether any file may have a stage. */
 static inline bool wb_stages_may_be(const struct wb_session *session)

@@ -5,7 +5,7 @@
  */
 #include "daemon/branch/branch.h"
 #include "daemon/options/config_file.h"
-#include "daemon/session/run.h"
+#include "daemon/session/daemonize.h"
 #include "daemon/system/report.h"
 
 #include <errno.h>

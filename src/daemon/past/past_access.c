@@ -4,11 +4,11 @@
 #include "base/cleanup.h"
 #include "daemon/caller/creds.h"
 #include "daemon/core/access.h"
-#include "daemon/past/doors.h"
+#include "daemon/past/past_perm.h"
 #include "daemon/past/past_buried.h"
 #include "daemon/past/past_node.h"
 #include "daemon/past/walk.h"
-#include "history/locate/lookback.h"
+#include "history/resolve/lookback.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * the kernel gives back only numbers it was given, and none after it has forgotten them. What
  * concerns the past, or a directory of snapshots, goes there, and whatever would change it ends here with EROFS.
  */
-#include "daemon/keeper/again.h"
+#include "daemon/keeper/enospc_retry.h"
 #include "daemon/keeper/keeper.h"
 #include "daemon/live/ops.h"
 #include "daemon/live/stage.h"

@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/control/control.h"
-#include "daemon/core/doubt.h"
+#include "daemon/core/kcache_invalidate.h"
 #include "daemon/jobs/compact.h"
 #include "daemon/jobs/schedule.h"
 #include "daemon/keeper/keeper.h"

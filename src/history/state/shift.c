@@ -4,8 +4,8 @@
  */
 #include "history/internal.h"
 
-#include "history/locate/lookback.h"
-#include "store/object/locate.h"
+#include "history/resolve/lookback.h"
+#include "store/object/catalog_path.h"
 #include <errno.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "history/history.h"
 
 #include "history/internal.h"
-#include "history/locate/lookback.h"
+#include "history/resolve/lookback.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>

@@ -7,10 +7,10 @@
 
 #include "base/cleanup.h"
 #include "history/internal.h"
-#include "history/locate/lookback.h"
-#include "history/locate/path.h"
+#include "history/resolve/lookback.h"
+#include "history/resolve/path.h"
 #include "history/versions/versions_walk.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>

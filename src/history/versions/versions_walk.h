@@ -20,7 +20,7 @@
  */
 
 #include "history/history.h"
-#include "history/source.h"
+#include "history/log_cursor.h"
 
 #define WB_LINEAGES_MAX 8
 

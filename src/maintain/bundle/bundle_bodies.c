@@ -10,7 +10,7 @@
 #include "maintain/bundle/bundle.h"
 #include "maintain/rewrite/tried.h"
 #include "store/inflight/spans.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include "store/object/object_log.h"
 #include "wayback/when.h"
 #include <errno.h>

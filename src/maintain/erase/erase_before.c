@@ -12,12 +12,12 @@
 
 #include "base/cleanup.h"
 #include "base/dir.h"
-#include "history/locate/lookback.h"
-#include "history/source.h"
+#include "history/resolve/lookback.h"
+#include "history/log_cursor.h"
 #include "maintain/prune/prune.h"
 #include "maintain/rewrite/rewrite.h"
-#include "store/cache/ahead.h"
-#include "store/object/locate.h"
+#include "store/cache/preclone.h"
+#include "store/object/catalog_path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "maintain/rewrite/rewrite.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

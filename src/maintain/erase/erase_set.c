@@ -12,13 +12,13 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "format/object_key.h"
-#include "history/locate/lookback.h"
-#include "history/source.h"
+#include "history/resolve/lookback.h"
+#include "history/log_cursor.h"
 #include "maintain/erase/erase.h"
 #include "maintain/rewrite/rewrite.h"
 #include "maintain/usage/usage.h"
 #include "store/graveyard/bundle.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -263,12 +263,8 @@ static int begin_made(struct wb_erasing *erasing, const struct wb_record *from, 
     struct wb_erasing_made *made = &erasing->made;
     int r = erasing_put(erasing, made->pending && made->record.when == when);
 
-    made->record = (struct wb_record){.type = type,
-                                      .op = WB_OP_WRITE,
-                                      .when = when,
-                                      .actor = erasing->actor,
-                                      .flags = joined ? WB_RECORD_COALESCED : 0,
-                                      .via = from->via};
+    made->record = (struct wb_record){.type = type, .op = WB_OP_WRITE, .when = when, .actor = erasing->actor,
+                                      .flags = joined ? WB_RECORD_COALESCED : 0, .via = from->via};
     if (from->via.length > 0)
         memcpy(made->via, from->via.name, from->via.length);
     made->record.via.name = made->via;

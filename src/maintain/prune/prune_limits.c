@@ -255,11 +255,8 @@ static int take_place(struct wb_prune_limits *limits, const struct wb_record *re
 static int take_slot(struct wb_prune_limits *limits, struct wb_object dir, const struct wb_record *record,
                      const struct wb_slot *slot)
 {
-    struct edge edge = {.child = slot->object,
-                        .parent = dir,
-                        .until = record->when,
-                        .is_dir = S_ISDIR(slot->attrs.mode),
-                        .moved = slot->unbind == WB_UNBIND_RENAMED};
+    struct edge edge = {.child = slot->object, .parent = dir, .until = record->when,
+                        .is_dir = S_ISDIR(slot->attrs.mode), .moved = slot->unbind == WB_UNBIND_RENAMED};
     int r = 0;
 
     if (!slot->present)

@@ -8,7 +8,7 @@
  */
 
 #include "policy/compaction.h"
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include "store/store.h"
 #include <glib.h>
 

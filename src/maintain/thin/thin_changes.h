@@ -3,7 +3,7 @@
 
 /* What is known of one file whose versions may go: its changes, as its undo log and the catalogs tell them. */
 
-#include "maintain/thin/thin_told.h"
+#include "maintain/thin/thin_catalogs.h"
 
 /* Changes between which nothing is kept; as a rule it is one. */
 struct wb_thin_change {

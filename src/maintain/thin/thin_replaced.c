@@ -13,7 +13,7 @@
 #include "maintain/prune/prune_parts.h"
 #include "maintain/thin/thin_changes.h"
 #include "maintain/thin/thin_parts.h"
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include "store/log/log_scan.h"
 #include "store/tables/pins.h"
 #include "store/tables/received.h"

@@ -4,7 +4,7 @@
 #include "maintain/rewrite/compact.h"
 #include "maintain/thin/thin.h"
 #include "maintain/thin/thin_changes.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include "store/tables/pins.h"
 #include "store/tables/snapshots.h"
 #include "wayback/when.h"

@@ -13,7 +13,7 @@
  *
  * A snapshot pins what showed at its moment, of every file, also outside the directory it is of; and so does a moment
  * that another process shows (tables/pins.h). Where a catalog is damaged, or lacks changes, what it may have told of
- * stays (thin_told.h), and all else goes.
+ * stays (thin_catalogs.h), and all else goes.
  */
 
 #include "policy/decide.h"

@@ -4,7 +4,7 @@
 /* What the parts of a thinner share: of one object's versions (thin_store.c), and of a name's (thin_replaced.c). */
 
 #include "maintain/thin/thin_store.h"
-#include "maintain/thin/thin_told.h"
+#include "maintain/thin/thin_catalogs.h"
 
 struct wb_thinner {
     struct wb_store *store;

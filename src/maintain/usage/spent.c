@@ -2,7 +2,7 @@
 #include "maintain/usage/spent.h"
 
 #include "format/object_key.h"
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include "store/graveyard/bundle.h"
 #include "store/object/object_log.h"
 #include "store/tables/spenders.h"

@@ -11,7 +11,7 @@
  * A log that was closed with unsynced records need not be remembered: a log that is opened again counts as dirty, and
  * syncing a clean file costs next to nothing.
  */
-#include "store/cache/ahead.h"
+#include "store/cache/preclone.h"
 #include "store/cache/logs_parts.h"
 #include "store/tables/manifest.h"
 #include "store/timeline/timeline.h"

@@ -80,7 +80,7 @@ static bool is_of_a_cut(struct wb_store *store)
            st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec < store->stamps.cut;
 }
 
-/* The note before the list is independent of it (unstamped.c). */
+/* The note before the list is independent of it (log_mtime.c). */
 static void strike_out(struct wb_store *store)
 {
     /* If this fails, a power cut may cause needless gaps. */

@@ -15,7 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
-#include "store/cache/ahead.h"
+#include "store/cache/preclone.h"
 #include "store/inflight/spans.h"
 #include "store/log/log_index.h"
 #include "store/tables/spenders.h"

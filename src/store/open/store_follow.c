@@ -2,7 +2,7 @@
 #include "store/open/store_follow.h"
 
 #include "base/io.h"
-#include "store/cache/ahead.h"
+#include "store/cache/preclone.h"
 #include "store/cache/gaps.h"
 #include "store/identity/identities.h"
 #include "store/inflight/inflight_parts.h"

@@ -9,7 +9,7 @@
  */
 #include "store/timeline/timeline_parts.h"
 
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include "base/dir.h"
 #include "base/held.h"
 #include "base/io.h"
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include "store/identity/flags.h"
 #include "store/log/log.h"
 #include "store/parts.h"

@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "base/io.h"
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include "store/directory/signpost.h"
 #include "store/parts.h"
 #include "store/tables/received.h"

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "format/object_key.h"
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include "store/log/log.h"
 #include "wayback/when.h"
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 #include "store/tables/manifest.h"
 #include "store/tables/pins.h"
 #include <errno.h>

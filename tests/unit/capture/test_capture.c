@@ -3,7 +3,7 @@
 #include "capture_ops.h"
 #include "capture_replay.h"
 #include "prune_before.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include <signal.h>
 #include <sys/resource.h>
 

@@ -3,7 +3,7 @@
 #include "capture_random.h"
 #include "capture_replay.h"
 #include "capture/recovery/recover.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 
 #define STEPS 120
 

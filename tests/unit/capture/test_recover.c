@@ -137,11 +137,8 @@ static int do_restore(void)
 
 static int do_content(enum wb_op op, uint64_t size_after, const char *data, size_t length)
 {
-    struct wb_overwrite overwrite = {.op = op,
-                                     .offset = op == WB_OP_WRITE ? 0 : size_after,
-                                     .length = length,
-                                     .size_after = size_after,
-                                     .new_data = data};
+    struct wb_overwrite overwrite = {.op = op, .offset = op == WB_OP_WRITE ? 0 : size_after, .length = length,
+                           .size_after = size_after, .new_data = data};
     struct wb_target target;
     struct wb_change change;
     int fd = tree_target(&tree, "d/f", O_RDWR, &target), r;

@@ -64,12 +64,8 @@ static struct wb_slot absent(const char *name)
 
 static struct wb_slot lost(const char *name, uint64_t file)
 {
-    return (struct wb_slot){.name = name,
-                            .name_length = (uint8_t)strlen(name),
-                            .present = 1,
-                            .unbind = WB_UNBIND_KEPT,
-                            .object = {file, 1},
-                            .attrs = {.mode = 0100644, .nlink = odd.nlink}};
+    return (struct wb_slot){.name = name, .name_length = (uint8_t)strlen(name), .present = 1, .unbind = WB_UNBIND_KEPT,
+                            .object = {file, 1}, .attrs = {.mode = 0100644, .nlink = odd.nlink}};
 }
 
 static void created(const char *name)

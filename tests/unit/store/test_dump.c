@@ -72,15 +72,9 @@ static void make_sample(void)
 
     record = (struct wb_record){.type = WB_REC_NAME, .op = WB_OP_RENAME, .when = INT64_C(1795179787600000000)};
     record.name = (struct wb_rec_name){.dir = {.mode = 040755, .nlink = 2}, .count = 2};
-    record.name.slots[0] = (struct wb_slot){.name = "old",
-                                            .name_length = 3,
-                                            .present = 1,
-                                            .unbind = WB_UNBIND_RENAMED,
-                                            .object = {7, 8},
-                                            .attrs = attrs,
-                                            .to_dir = {5, 6},
-                                            .to_name = "new",
-                                            .to_length = 3};
+    record.name.slots[0] = (struct wb_slot){.name = "old", .name_length = 3, .present = 1,
+                                            .unbind = WB_UNBIND_RENAMED, .object = {7, 8}, .attrs = attrs,
+                                            .to_dir = {5, 6}, .to_name = "new", .to_length = 3};
     record.name.slots[1] = (struct wb_slot){.name = "new", .name_length = 3, .from_dir = {5, 6},
                                             .from_name = "old", .from_length = 3};
     append(&record, NULL, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "daemon/session/run.h"
+#include "daemon/session/daemonize.h"
 
 #include "daemon/options/config_file.h"
 #include "daemon/options/options.h"

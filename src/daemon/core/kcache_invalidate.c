@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "daemon/core/doubt.h"
+#include "daemon/core/kcache_invalidate.h"
 
 #include "daemon/core/number.h"
 #include <errno.h>

@@ -4,7 +4,7 @@
  * one looked for, so the ways are tried in the order of what they cost:
  *
  *   1. the names it had at T, which are mostly those it has still;
- *   2. a directory: the places its catalog tells (store/object/locate.h); without a catalog it never
+ *   2. a directory: the places its catalog tells (store/object/catalog_path.h); without a catalog it never
  *      moved, and is below the directory it was in, wherever that is;
  *   3. the graveyard;
  *   4. a file that was renamed: from name to name, as the catalogs of its directories tell.
@@ -18,7 +18,7 @@
 #include "base/io.h"
 #include "store/inflight/lost_content.h"
 #include "store/inflight/spans.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

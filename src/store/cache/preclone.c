@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "store/cache/ahead.h"
+#include "store/cache/preclone.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "daemon/keeper/again.h"
+#include "daemon/keeper/enospc_retry.h"
 
 #include "base/spend.h"
 #include <errno.h>

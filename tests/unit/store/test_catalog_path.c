@@ -2,7 +2,7 @@
 /* Directories are found after any number of renames, in a number of steps that does not depend on it. */
 #include "capture/recovery/recover.h"
 #include "capture_ops.h"
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 
 #define DIRS 16
 /* Catalogs that one look-up may open: a few for each directory on the way. */

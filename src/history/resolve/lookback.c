@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "history/locate/lookback.h"
+#include "history/resolve/lookback.h"
 
 #include "history/internal.h"
-#include "history/source.h"
-#include "store/object/locate.h"
+#include "history/log_cursor.h"
+#include "store/object/catalog_path.h"
 #include <errno.h>
 #include <glib.h>
 #include <inttypes.h>

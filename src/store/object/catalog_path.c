@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
-#include "store/object/locate.h"
+#include "store/object/catalog_path.h"
 #include "base/cleanup.h"
 #include "format/object_key.h"
 #include "store/object/object_log.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "maintain/thin/thin_told.h"
+#include "maintain/thin/thin_catalogs.h"
 
 #include "maintain/thin/thin_saves.h"
 #include "format/object_key.h"
@@ -16,9 +16,7 @@
 void wb_thin_catalogs_init(struct wb_thin_catalogs *catalogs, struct wb_store *store, bool by_path,
                            bool (*stop)(void *data), void *data)
 {
-    *catalogs =
-        (struct wb_thin_catalogs){.store = store,
-                                  .by_path = by_path,
+    *catalogs = (struct wb_thin_catalogs){.store = store, .by_path = by_path,
                                   .moments = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_moment)),
                                   .unknown_spans = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_unknown_span)),
                                   .replacing = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL)};

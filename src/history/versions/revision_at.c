@@ -5,7 +5,7 @@
 #include "history/history.h"
 
 #include "history/internal.h"
-#include "history/locate/path.h"
+#include "history/resolve/path.h"
 #include "wayback/when.h"
 #include <errno.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "daemon/past/doors.h"
+#include "daemon/past/past_perm.h"
 
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
-#include "history/locate/lookback.h"
+#include "history/resolve/lookback.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -112,11 +112,8 @@ struct wb_past_perm *wb_past_perm_acquire(const struct wb_request *request)
         doors_free(old);
     if (!perm) {
         perm = g_new(struct wb_past_perm, 1);
-        *perm = (struct wb_past_perm){.uid = ctx->uid,
-                                      .gid = ctx->gid,
-                                      .pid = (uint32_t)ctx->pid,
-                                      .generation = generation_of(past),
-                                      .newest = INT64_MIN};
+        *perm = (struct wb_past_perm){.uid = ctx->uid, .gid = ctx->gid, .pid = (uint32_t)ctx->pid,
+                                   .generation = generation_of(past), .newest = INT64_MIN};
         perm->known = g_hash_table_new_full(key_hash, key_equal, NULL, known_free);
         perm->memo = wb_rights_memo_new();
     }

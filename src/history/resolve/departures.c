@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "history/locate/departures.h"
+#include "history/resolve/departures.h"
 
 #include "format/object_key.h"
 #include "history/internal.h"

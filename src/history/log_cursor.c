@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "history/source.h"
+#include "history/log_cursor.h"
 
 #include "history/internal.h"
 

@@ -3,7 +3,7 @@
 #include "history/internal.h"
 
 #include "format/object_key.h"
-#include "history/locate/departures.h"
+#include "history/resolve/departures.h"
 #include <errno.h>
 #include <string.h>
 

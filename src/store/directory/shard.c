@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "store/directory/folder.h"
+#include "store/directory/shard.h"
 
 #include "base/cleanup.h"
 #include "base/dir.h"

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "daemon/live/change.h"
+#include "daemon/live/mutation.h"
 
 #include "base/io.h"
 #include "base/xattr.h"
 #include "daemon/caller/creds.h"
 #include "daemon/core/access.h"
 #include "daemon/core/below.h"
-#include "daemon/core/doubt.h"
-#include "daemon/keeper/again.h"
+#include "daemon/core/kcache_invalidate.h"
+#include "daemon/keeper/enospc_retry.h"
 #include "daemon/live/ops.h"
 #include "daemon/live/recording.h"
 #include "daemon/live/stage.h"
-#include "store/cache/ahead.h"
+#include "store/cache/preclone.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>

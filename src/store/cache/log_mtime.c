@@ -3,7 +3,7 @@
  * A log whose modification time is temporarily invalid.
  *
  * Code that changes bytes of a log in place also changes the log's time, and can only restore it afterwards. If a power
- * cut comes in between, the time is later than the newest record, which is the sign of lost records (log_cut.c). So
+ * cut comes in between, the time is later than the newest record, which is the sign of lost records (tail_loss.c). So
  * such a log is noted before, durably, and a process that finds the note ignores the log's time. It does not need that
  * time: a record that is appended meanwhile is synced before its change is made, and so were all records before the
  * note. The note is removed when the restored time is on the disk.
