@@ -51,14 +51,14 @@ static void note_unseen(struct wb_session *session, struct wb_live *dir, const c
     if (!session->recording || wb_spans_has(session->store, changed, S_ISDIR(st->st_mode)))
         return;
     /* Whoever looks up what it has just changed may hold the lock; then the object is a recorded one. */
-    if (!wb_tree_try_share(session))
+    if (!wb_tree_try_share_to_look(session))
         return;
     parent = wb_live_dir(dir, -1);
     self = (struct wb_dir){.object = object, .parent = &parent, .name = name, .fd = -1};
     /* A full disk: the past of the object is refused until it can be marked, and so are changes of it. */
     if (wb_capture_unseen(session->store, object, S_ISDIR(st->st_mode) ? &self : NULL, &via, changed) > 0)
         atomic_fetch_add(&session->unseen, 1);
-    wb_tree_release(session);
+    wb_tree_release_from_look(session);
 }
 
 static int fill(struct wb_session *session, struct wb_live *dir, int fd, const char *name,

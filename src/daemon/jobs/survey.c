@@ -58,9 +58,9 @@ static void mark(struct survey *survey, struct wb_object object, struct wb_dir *
     if (wb_spans_has(session->store, ctime_of(st), as_dir != NULL))
         return;
     wb_gate_enter(session);
-    wb_tree_share(session);
+    wb_tree_share_to_look(session);
     r = wb_capture_unseen(session->store, object, as_dir, via, ctime_of(st));
-    wb_tree_release(session);
+    wb_tree_release_from_look(session);
     wb_gate_leave(&session);
     if (r > 0)
         atomic_fetch_add(&survey->session->unseen, 1);
@@ -128,9 +128,9 @@ static int mark_lost_content(struct survey *survey, struct wb_object object, con
     if (fd < 0)
         return -errno;
     wb_gate_enter(session);
-    wb_tree_share(session);
+    wb_tree_share_to_look(session);
     r = wb_capture_lost_content(session->store, object, fd);
-    wb_tree_release(session);
+    wb_tree_release_from_look(session);
     wb_gate_leave(&session);
     return r;
 }
