@@ -308,6 +308,35 @@ def test_without_history_nothing_is_recorded(maker, tree):
     assert look(tree.at(moment())) == now
 
 
+def wait_until_all_was_looked_at(mount, begun):
+    """The floor in the store's `spans` is then the time at which that began."""
+    deadline = time.monotonic() + LIMIT
+    while int.from_bytes((mount.source / ".wayback/spans").read_bytes()[8:16], "little") < begun:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_an_edit_while_others_are_being_marked_is_seen(mount):
+    """To mark an object is no recorded change: what others do meanwhile is none either."""
+    for name in "abf":
+        (mount.path / name).write_bytes(b"first")
+    when = moment()
+    mount.stop()
+    mount.expect(UNSEEN)
+    begun = time.time_ns()
+    mount.start()
+    wait_until_all_was_looked_at(mount, begun)
+    next_span()
+    for name in "ab":
+        (mount.source / name).write_bytes(b"other")
+    os.lstat(mount.path / "a")
+    overwrite(mount.source)
+    os.lstat(mount.path / "b")
+    mount.stop()
+    mount.start()
+    assert [past(mount.path / name, when) for name in "abf"] == 3 * [errno.EIO]
+
+
 def test_one_line_says_how_many(tree):
     tree.stop()
     next_tick()

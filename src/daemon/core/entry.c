@@ -51,14 +51,14 @@ static void note_unseen(struct wb_session *session, struct wb_inode *dir, const 
     if (!session->recording || wb_spans_has(session->store, changed, S_ISDIR(st->st_mode)))
         return;
     /* Whoever looks up what it has just changed may hold the lock; then the object is a recorded one. */
-    if (!wb_ns_try_read_lock(session))
+    if (!wb_ns_try_lock_unrecorded(session))
         return;
     parent = wb_inode_dir(dir, -1);
     self = (struct wb_dir){.object = object, .parent = &parent, .name = name, .fd = -1};
     /* A full disk: the past of the object is refused until it can be marked, and so are changes of it. */
     if (wb_capture_unseen(session->store, object, S_ISDIR(st->st_mode) ? &self : NULL, &via, changed) > 0)
         atomic_fetch_add(&session->unseen, 1);
-    wb_ns_unlock(session);
+    wb_ns_unlock_unrecorded(session);
 }
 
 static int fill(struct wb_session *session, struct wb_inode *dir, int fd, const char *name,

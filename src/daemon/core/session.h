@@ -217,6 +217,25 @@ static inline void wb_ns_unlock(struct wb_session *session)
     pthread_rwlock_unlock(&session->tree);
 }
 
+/*
+ * The same for a look that changes nothing in SRC: outside of every recorded span, since a change by another process
+ * meanwhile is not a recorded one, however long the look takes.
+ */
+static inline void wb_ns_lock_unrecorded(struct wb_session *session)
+{
+    pthread_rwlock_rdlock(&session->tree);
+}
+
+static inline bool wb_ns_try_lock_unrecorded(struct wb_session *session)
+{
+    return pthread_rwlock_tryrdlock(&session->tree) == 0;
+}
+
+static inline void wb_ns_unlock_unrecorded(struct wb_session *session)
+{
+    pthread_rwlock_unlock(&session->tree);
+}
+
 /* The store changes are recorded in, or NULL. */
 static inline struct wb_store *wb_recorder(const struct wb_session *session)
 {

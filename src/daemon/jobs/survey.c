@@ -58,9 +58,9 @@ static void mark(struct survey *survey, struct wb_object object, struct wb_dir *
     if (wb_spans_has(session->store, ctime_of(st), as_dir != NULL))
         return;
     wb_relocate_lock_shared(session);
-    wb_ns_read_lock(session);
+    wb_ns_lock_unrecorded(session);
     r = wb_capture_unseen(session->store, object, as_dir, via, ctime_of(st));
-    wb_ns_unlock(session);
+    wb_ns_unlock_unrecorded(session);
     wb_relocate_unlock(&session);
     if (r > 0)
         atomic_fetch_add(&survey->session->unseen, 1);
@@ -128,9 +128,9 @@ static int mark_lost_content(struct survey *survey, struct wb_object object, con
     if (fd < 0)
         return -errno;
     wb_relocate_lock_shared(session);
-    wb_ns_read_lock(session);
+    wb_ns_lock_unrecorded(session);
     r = wb_capture_lost_content(session->store, object, fd);
-    wb_ns_unlock(session);
+    wb_ns_unlock_unrecorded(session);
     wb_relocate_unlock(&session);
     return r;
 }
