@@ -39,6 +39,7 @@ struct wb_subject {
     bool forgotten;    /* its log was longer once (vprune)                                         */
     int64_t until;     /* and its records up to then were deleted, later than the horizon; 0: none  */
     int64_t trusted;   /* a directory: what is said of its names holds from here on                */
+    bool log_lost;     /* according to the manifest, its log is missing or lost its end            */
     struct wb_match *match;
     struct wb_fact *fact; /* a name it should have */
     bool outlived;        /* it had a name in a directory that is gone; the record that took it away is forgotten */

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/directory/folder.h"
+#include "store/tables/manifest.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -386,6 +387,54 @@ static int read_snapshots(struct wb_rebinding *rebinding)
     return MIN(r, 0);
 }
 
+/* ---- logs that are not there any more --------------------------------------------------------------- */
+
+struct manifest_walk {
+    struct wb_rebinding *rebinding;
+    struct wb_store probe;
+};
+
+/* Its object may be any inode without records. Which objects had the names of a directory is not known. */
+static int note_listed(const struct wb_manifest_entry *entry, void *data)
+{
+    struct manifest_walk *walk = data;
+    int r = entry->file == WB_FILE_DATA ? 0 : wb_manifest_check(&walk->probe, entry->object, entry->file);
+    struct wb_subject *subject = r > 0 ? wb_rebind_subject(walk->rebinding, entry->object) : NULL;
+
+    if (r <= 0)
+        return r;
+    if (!subject)
+        return -ENOMEM;
+    subject->log_lost = true;
+    if (entry->file == WB_FILE_CATALOG) {
+        subject->type = S_IFDIR;
+        subject->trusted = WB_WHEN_PRESENT;
+    }
+    return 0;
+}
+
+static int read_manifest(struct wb_rebinding *rebinding)
+{
+    struct wb_checking *checking = rebinding->checking;
+    struct manifest_walk walk = {
+        .rebinding = rebinding,
+        .probe = {.dir_fd = checking->dir_fd, .grave_fd = -1, .header = checking->header},
+    };
+    int r = checking->header.manifest ? wb_manifest_check_shards(&walk.probe) : 0;
+
+    for (unsigned shard = 0; r == 0 && shard < WB_SHARDS; shard++)
+        r = wb_manifest_each(&walk.probe, shard, note_listed, &walk);
+    if (r != -EBADMSG)
+        return r;
+    rebinding->lost_track++;
+    wb_check_tell(checking, wb_check_mends(checking, true) ? WB_CHECK_LOST : WB_CHECK_WRONG, "damaged-manifest",
+                  (struct wb_check_where){.file = WB_MANIFEST_NAME},
+                  wb_check_mends(checking, true) ? "the past of all files without records was marked as unknown"
+                                                 : "-y marks the past of all files without records as unknown",
+                  "the list of logs is damaged; logs may be missing");
+    return 0;
+}
+
 int wb_rebind_read(struct wb_rebinding *rebinding)
 {
     int r = read_gaps(rebinding);
@@ -395,7 +444,7 @@ int wb_rebind_read(struct wb_rebinding *rebinding)
 
     for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
         r = wb_folder_each(rebinding->checking->dir_fd, i, read_file, rebinding);
-    return r;
+    return r == 0 ? read_manifest(rebinding) : r;
 }
 
 /* Whether the arrival may be what has the name now. The newest PLACE of a directory holds as long as it lives. */

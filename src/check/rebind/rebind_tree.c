@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "store/directory/folder.h"
+#include "store/object/locate.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -80,6 +81,25 @@ static void tell_lost_track(struct wb_rebinding *rebinding, const struct wb_subj
                   "no record identifies the file of this tree that this history belongs to");
 }
 
+/*
+ * Whether the object may be in the tree under another name: no record shows that it had its name, or that a directory
+ * above it had its own, after the time that is not known there. Another process may have renamed either in bare SRC.
+ */
+static bool may_be_elsewhere(const struct wb_rebinding *rebinding, const struct wb_subject *subject)
+{
+    for (unsigned depth = 0; subject && !subject->match && depth < WB_LOCATE_STEPS_MAX; depth++) {
+        const struct wb_subject *dir =
+            subject->fact ? g_hash_table_lookup(rebinding->subjects, &subject->fact->dir) : NULL;
+
+        if (!subject->fact)
+            return !subject->outlived && !(subject->lost > 0 && subject->lost >= subject->seen);
+        if (dir && MAX(subject->fact->arrived, subject->fact->met) < dir->trusted)
+            return true;
+        subject = dir;
+    }
+    return false;
+}
+
 static void look_after_subjects(struct wb_rebinding *rebinding)
 {
     GHashTableIter iter;
@@ -93,13 +113,13 @@ static void look_after_subjects(struct wb_rebinding *rebinding)
          * Of what was forgotten as a whole no state is told any more but the one it is in, wherever it is. A log
          * forgotten beyond the horizon refuses older states, which others still have.
          */
-        bool tells = subject->seen > 0 || subject->until > 0 ||
+        bool tells = subject->seen > 0 || subject->until > 0 || subject->log_lost ||
                      (!subject->forgotten && subject->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG)));
 
         if (subject->match || !tells || (subject->lost > 0 && subject->lost >= subject->seen) ||
             (subject->outlived && !subject->fact))
             continue;
-        if (subject->fact)
+        if (!may_be_elsewhere(rebinding, subject))
             tell_missing(rebinding, subject);
         else
             tell_lost_track(rebinding, subject);
