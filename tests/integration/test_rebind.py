@@ -480,6 +480,87 @@ def test_a_copy_without_its_store(maker):
     assert "vfsck --rebind" in first.refused()[1]
 
 
+def content_of(path):
+    """None where there is nothing, errno.EIO where that is refused."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        assert error.errno == errno.EIO, error
+        return error.errno
+
+
+class Watched:
+    """A mount and the contents of some of its paths at several moments."""
+
+    def __init__(self, mount, *paths):
+        self.mount, self.paths, self.expected = mount, paths, []
+        mount.expect("changed while Wayback did not record")
+
+    def note(self):
+        contents = {path: content_of(self.mount.path / path) for path in self.paths}
+        self.expected.append((moment(), contents))
+
+    def check(self, copy):
+        """Each is as it was, or refused; returns how many of them are refused."""
+        copy.expect(r"(is|are) not known|lost to damage|did not record|is missing")
+        refusals = 0
+        copy.start()
+        for when, contents in self.expected:
+            for path, content in contents.items():
+                found = content_of(copy.at(when, path))
+                assert found in (content, errno.EIO), (path, when, content)
+                refusals += found == errno.EIO
+        copy.stop()
+        return refusals
+
+
+def test_a_directory_that_others_renamed(maker):
+    """Its records have its old name, and those of its files have the directory."""
+    mount = maker.mount("allow_other")
+    watched = Watched(mount, "old/file", "new/file")
+    (mount.path / "old").mkdir()
+    (mount.path / "old/file").write_bytes(b"one")
+    watched.note()
+    mount.stop()
+    time.sleep(0.02)  # another tick of the clock that ctime comes from
+    (mount.source / "old").rename(mount.source / "new")
+    mount.start()
+    for content in (b"two", b"another", b"last"):
+        (mount.path / "new/file").write_bytes(content)
+        watched.note()
+    os.utime(mount.path / "new/file", ns=(10**18, 10**18))
+    mount.stop()
+    copy = copied(maker, mount, cp)
+    rebind(copy, "-y", status=4)
+    watched.check(copy)
+
+
+@pytest.mark.parametrize("suffix", ("undo", "cat"))
+def test_a_log_that_is_missing(maker, suffix):
+    """Its object cannot be found any more: that may be any file or directory without records."""
+    source = maker.tree()
+    (source / "dir").mkdir()
+    for name in ("dir/file", "quiet"):
+        (source / name).write_bytes(b"before there was a history")
+    mount = maker.mount("allow_other", source=source)
+    watched = Watched(mount, "dir/file", "dir/later", "quiet")
+    watched.note()
+    for number, name in enumerate(("file", "later", "file", "later")):
+        with open(mount.path / "dir" / name, "wb") as stream:
+            stream.write(b"%d" % number)
+        os.utime(stream.name, ns=(10**18, 10**18))
+        watched.note()
+    lost = (mount.path / "dir" / ("" if suffix == "cat" else "file")).stat().st_ino
+    mount.stop()
+    copy = copied(maker, mount, cp)
+    [log] = (copy.source / ".wayback/objects").glob(f"*/{lost:016x}-*.{suffix}")
+    log.unlink()
+    assert "lost-track" in rebind(copy, "-y", status=4)
+    assert watched.check(copy) > 0
+
+
 def small(maker, look=False):
     """A tree with some history, the moment before its last change, and its state then. A look at the whole tree makes a
     file known by all of its names."""

@@ -26,7 +26,7 @@ struct wb_fact {
 };
 
 /* What the records tell of an object. */
-struct wb_mutation {
+struct wb_rebind_subject {
     struct wb_object object;
     uint32_t type;     /* S_IFMT bits; 0: not known                                                */
     uint8_t files;     /* bit 1 << enum wb_object_file                                             */
@@ -39,6 +39,7 @@ struct wb_mutation {
     bool forgotten;    /* its log was longer once (vprune)                                         */
     int64_t until;     /* and its records up to then were deleted, later than the horizon; 0: none  */
     int64_t trusted;   /* a directory: what is said of its names holds from here on                */
+    bool log_lost;     /* according to the manifest, its log is missing or lost its end            */
     struct wb_match *match;
     struct wb_fact *fact; /* a name it should have */
     bool outlived;        /* it had a name in a directory that is gone; the record that took it away is forgotten */
@@ -74,7 +75,7 @@ struct wb_rebinding {
     struct wb_checking *checking;
     GHashTable *scopes;   /* by path, the newest: struct wb_scope      */
     GHashTable *facts;    /* struct wb_fact    */
-    GHashTable *subjects; /* struct wb_mutation */
+    GHashTable *subjects; /* struct wb_rebind_subject */
     GHashTable *links;    /* `when` of a link(2) -> struct wb_object */
     GHashTable *matches;  /* struct wb_match, by inode               */
     GHashTable *parted;   /* size and mtime of files that have lost names: struct wb_parted */
@@ -85,7 +86,7 @@ struct wb_rebinding {
 };
 
 /* NULL where memory is short. */
-struct wb_mutation *wb_rebind_subject(struct wb_rebinding *rebinding, struct wb_object object);
+struct wb_rebind_subject *wb_rebind_subject(struct wb_rebinding *rebinding, struct wb_object object);
 
 /* All records of all logs (rebind_records.c). 0 or -errno. */
 int wb_rebind_read(struct wb_rebinding *rebinding);

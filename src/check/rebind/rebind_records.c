@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/directory/shard.h"
+#include "store/tables/manifest.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -72,18 +73,18 @@ static void note_meeting(struct record_walk *walk, const struct wb_record *recor
 
 /* ---- subjects ------------------------------------------------------------------------------------ */
 
-struct wb_mutation *wb_rebind_subject(struct wb_rebinding *rebinding, struct wb_object object)
+struct wb_rebind_subject *wb_rebind_subject(struct wb_rebinding *rebinding, struct wb_object object)
 {
-    struct wb_mutation *mutation = g_hash_table_lookup(rebinding->subjects, &object);
+    struct wb_rebind_subject *subject = g_hash_table_lookup(rebinding->subjects, &object);
 
-    if (mutation)
-        return mutation;
-    mutation = g_try_new0(struct wb_mutation, 1);
-    if (mutation) {
-        mutation->object = object;
-        g_hash_table_add(rebinding->subjects, mutation);
+    if (subject)
+        return subject;
+    subject = g_try_new0(struct wb_rebind_subject, 1);
+    if (subject) {
+        subject->object = object;
+        g_hash_table_add(rebinding->subjects, subject);
     }
-    return mutation;
+    return subject;
 }
 
 static bool changes_content(unsigned op)
@@ -92,41 +93,41 @@ static bool changes_content(unsigned op)
 }
 
 /* How many names it had after the change. */
-static void note_links(struct wb_mutation *mutation, const struct wb_record *record, const struct wb_attrs *attrs,
+static void note_links(struct wb_rebind_subject *subject, const struct wb_record *record, const struct wb_attrs *attrs,
                        bool kept)
 {
     bool told = record->op == WB_OP_LINK || kept ||
                 (record->type != WB_REC_NAME && record->op >= WB_OP_WRITE && record->op <= WB_OP_REMOVEXATTR);
 
     /* What a slot says of its object counts before a record of the same change that tells attributes. */
-    if (record->written < mutation->counted || (record->written == mutation->counted && !kept))
+    if (record->written < subject->counted || (record->written == subject->counted && !kept))
         return;
-    mutation->counted = record->written;
-    mutation->links = !told ? 0 : kept ? attrs->nlink - (attrs->nlink > 0) : attrs->nlink + (record->op == WB_OP_LINK);
+    subject->counted = record->written;
+    subject->links = !told ? 0 : kept ? attrs->nlink - (attrs->nlink > 0) : attrs->nlink + (record->op == WB_OP_LINK);
 }
 
 /* The object lived when this was recorded. */
 static void note_life(struct record_walk *walk, const struct wb_record *record, struct wb_object object, uint32_t mode)
 {
-    struct wb_mutation *mutation = wb_rebind_subject(walk->rebinding, object);
+    struct wb_rebind_subject *subject = wb_rebind_subject(walk->rebinding, object);
 
-    if (!mutation) {
+    if (!subject) {
         walk->failed = true;
         return;
     }
-    mutation->seen = MAX(mutation->seen, record->written);
+    subject->seen = MAX(subject->seen, record->written);
     if (mode)
-        mutation->type = mode & S_IFMT;
+        subject->type = mode & S_IFMT;
     if (record->op == WB_OP_UTIMENS)
-        mutation->timed = MAX(mutation->timed, record->written);
+        subject->timed = MAX(subject->timed, record->written);
     if (changes_content(record->op))
-        mutation->content = MAX(mutation->content, record->written);
+        subject->content = MAX(subject->content, record->written);
 }
 
 static void note_slot(struct record_walk *walk, const struct wb_record *record, const struct wb_slot *slot)
 {
     struct wb_fact *fact = fact_of(walk, walk->log, slot->name, slot->name_length);
-    struct wb_mutation *mutation;
+    struct wb_rebind_subject *subject;
 
     if (fact && record->written > fact->changed) {
         fact->changed = record->written;
@@ -141,28 +142,28 @@ static void note_slot(struct record_walk *walk, const struct wb_record *record, 
                      false);
         return;
     }
-    mutation = wb_rebind_subject(walk->rebinding, slot->object);
-    if (!mutation) {
+    subject = wb_rebind_subject(walk->rebinding, slot->object);
+    if (!subject) {
         walk->failed = true;
         return;
     }
-    mutation->lost = MAX(mutation->lost, record->written);
-    mutation->type = slot->attrs.mode & S_IFMT;
-    note_links(mutation, record, &slot->attrs, true);
+    subject->lost = MAX(subject->lost, record->written);
+    subject->type = slot->attrs.mode & S_IFMT;
+    note_links(subject, record, &slot->attrs, true);
 }
 
 static void note_attr(struct record_walk *walk, const struct wb_record *record, struct wb_object object,
                       const struct wb_attrs *attrs)
 {
-    struct wb_mutation *mutation;
+    struct wb_rebind_subject *subject;
 
     note_life(walk, record, object, attrs->mode);
-    mutation = g_hash_table_lookup(walk->rebinding->subjects, &object);
-    if (mutation)
-        note_links(mutation, record, attrs, false);
+    subject = g_hash_table_lookup(walk->rebinding->subjects, &object);
+    if (subject)
+        note_links(subject, record, attrs, false);
     /* Open and without a name: the tree does not have it, and after vrm the graveyard does not have it either. */
-    if (mutation && attrs->nlink == 0 && record->op != WB_OP_LINK)
-        mutation->lost = MAX(mutation->lost, record->written);
+    if (subject && attrs->nlink == 0 && record->op != WB_OP_LINK)
+        subject->lost = MAX(subject->lost, record->written);
     note_meeting(walk, record, object);
     wb_external_note(walk->rebinding->checking, object, record);
     if (record->op == WB_OP_LINK && record->type == WB_REC_ATTR) {
@@ -180,10 +181,10 @@ static void note_attr(struct record_walk *walk, const struct wb_record *record, 
 /* The log tells less than there was. */
 static void note_forgotten(struct record_walk *walk)
 {
-    struct wb_mutation *mutation = wb_rebind_subject(walk->rebinding, walk->log);
+    struct wb_rebind_subject *subject = wb_rebind_subject(walk->rebinding, walk->log);
 
-    if (mutation)
-        mutation->forgotten = true;
+    if (subject)
+        subject->forgotten = true;
     else
         walk->failed = true;
 }
@@ -212,10 +213,10 @@ static void note_place(struct record_walk *walk, const struct wb_record *record)
 /* What is said of the names of this directory holds only from `when` on. */
 static void distrust(struct record_walk *walk, int64_t when)
 {
-    struct wb_mutation *mutation = walk->is_catalog ? wb_rebind_subject(walk->rebinding, walk->log) : NULL;
+    struct wb_rebind_subject *subject = walk->is_catalog ? wb_rebind_subject(walk->rebinding, walk->log) : NULL;
 
-    if (mutation)
-        mutation->trusted = MAX(mutation->trusted, when);
+    if (subject)
+        subject->trusted = MAX(subject->trusted, when);
     else
         walk->failed |= walk->is_catalog;
 }
@@ -224,13 +225,13 @@ static void distrust(struct record_walk *walk, int64_t when)
 static void note_filler(struct record_walk *walk, int64_t until)
 {
     const struct wb_header *header = &walk->rebinding->checking->header;
-    struct wb_mutation *mutation;
+    struct wb_rebind_subject *subject;
 
     note_forgotten(walk);
-    mutation = g_hash_table_lookup(walk->rebinding->subjects, &walk->log);
-    if (!mutation || until <= (header->forgotten ? header->created : 0))
+    subject = g_hash_table_lookup(walk->rebinding->subjects, &walk->log);
+    if (!subject || until <= (header->forgotten ? header->created : 0))
         return;
-    mutation->until = MAX(mutation->until, until);
+    subject->until = MAX(subject->until, until);
     distrust(walk, until);
 }
 
@@ -299,18 +300,18 @@ static int read_file(void *data, int dir_fd, const char *name)
 {
     struct wb_rebinding *rebinding = data;
     _cleanup_close_ int fd = -1;
-    struct wb_mutation *mutation;
+    struct wb_rebind_subject *subject;
     struct wb_object object;
     enum wb_object_file file;
 
     if (wb_object_file_parse(name, &object, &file) < 0 || file == WB_FILE_GONE)
         return 0;
-    mutation = wb_rebind_subject(rebinding, object);
-    if (!mutation)
+    subject = wb_rebind_subject(rebinding, object);
+    if (!subject)
         return -ENOMEM;
-    mutation->files |= (uint8_t)(1u << file);
+    subject->files |= (uint8_t)(1u << file);
     if (file == WB_FILE_CATALOG)
-        mutation->type = S_IFDIR;
+        subject->type = S_IFDIR;
     if (file != WB_FILE_UNDO && file != WB_FILE_CATALOG)
         return 0;
     fd = wb_open_own(dir_fd, name, O_RDONLY, 0);
@@ -333,11 +334,11 @@ static int read_gaps(struct wb_rebinding *rebinding)
 
         r = wb_pread_full(fd, data, sizeof(data), i * WB_GAP_SIZE, &length);
         if (r == 0 && length == sizeof(data) && wb_gap_decode(data, &gap) == 0 && gap.file == WB_FILE_CATALOG) {
-            struct wb_mutation *mutation = wb_rebind_subject(rebinding, gap.object);
+            struct wb_rebind_subject *subject = wb_rebind_subject(rebinding, gap.object);
 
-            if (!mutation)
+            if (!subject)
                 return -ENOMEM;
-            mutation->trusted = WB_WHEN_PRESENT;
+            subject->trusted = WB_WHEN_PRESENT;
         }
     }
     return r;
@@ -386,6 +387,54 @@ static int read_snapshots(struct wb_rebinding *rebinding)
     return MIN(r, 0);
 }
 
+/* ---- logs that are not there any more --------------------------------------------------------------- */
+
+struct manifest_walk {
+    struct wb_rebinding *rebinding;
+    struct wb_store probe;
+};
+
+/* Its object may be any inode without records. Which objects had the names of a directory is not known. */
+static int note_listed(const struct wb_manifest_entry *entry, void *data)
+{
+    struct manifest_walk *walk = data;
+    int r = entry->file == WB_FILE_DATA ? 0 : wb_manifest_check(&walk->probe, entry->object, entry->file);
+    struct wb_rebind_subject *subject = r > 0 ? wb_rebind_subject(walk->rebinding, entry->object) : NULL;
+
+    if (r <= 0)
+        return r;
+    if (!subject)
+        return -ENOMEM;
+    subject->log_lost = true;
+    if (entry->file == WB_FILE_CATALOG) {
+        subject->type = S_IFDIR;
+        subject->trusted = WB_WHEN_PRESENT;
+    }
+    return 0;
+}
+
+static int read_manifest(struct wb_rebinding *rebinding)
+{
+    struct wb_checking *checking = rebinding->checking;
+    struct manifest_walk walk = {
+        .rebinding = rebinding,
+        .probe = {.dir_fd = checking->dir_fd, .grave_fd = -1, .header = checking->header},
+    };
+    int r = checking->header.manifest ? wb_manifest_check_shards(&walk.probe) : 0;
+
+    for (unsigned shard = 0; r == 0 && shard < WB_SHARDS; shard++)
+        r = wb_manifest_each(&walk.probe, shard, note_listed, &walk);
+    if (r != -EBADMSG)
+        return r;
+    rebinding->lost_track++;
+    wb_check_report(checking, wb_check_mends(checking, true) ? WB_CHECK_LOST : WB_CHECK_WRONG, "damaged-manifest",
+                  (struct wb_check_where){.file = WB_MANIFEST_NAME},
+                  wb_check_mends(checking, true) ? "the past of all files without records was marked as unknown"
+                                                 : "-y marks the past of all files without records as unknown",
+                  "the list of logs is damaged; logs may be missing");
+    return 0;
+}
+
 int wb_rebind_read(struct wb_rebinding *rebinding)
 {
     int r = read_gaps(rebinding);
@@ -395,24 +444,25 @@ int wb_rebind_read(struct wb_rebinding *rebinding)
 
     for (unsigned i = 0; r == 0 && i < WB_SHARDS; i++)
         r = wb_shard_each(rebinding->checking->dir_fd, i, read_file, rebinding);
-    return r;
+    return r == 0 ? read_manifest(rebinding) : r;
 }
 
 /* Whether the arrival may be what has the name now. The newest PLACE of a directory holds as long as it lives. */
 static bool is_current(struct wb_rebinding *rebinding, const struct wb_fact *fact, int64_t trusted)
 {
-    const struct wb_mutation *mutation = fact->placed ? g_hash_table_lookup(rebinding->subjects, &fact->arrival) : NULL;
+    const struct wb_rebind_subject *subject =
+        fact->placed ? g_hash_table_lookup(rebinding->subjects, &fact->arrival) : NULL;
 
     if (fact->arrived == 0 || fact->arrived < fact->changed)
         return false;
-    return fact->arrived >= trusted || (mutation && !(mutation->match && mutation->match->buried));
+    return fact->arrived >= trusted || (subject && !(subject->match && subject->match->buried));
 }
 
 struct wb_object wb_rebind_resolve(struct wb_rebinding *rebinding, struct wb_object dir, const char *name,
                                    struct wb_fact **ret_fact)
 {
-    const struct wb_mutation *mutation = g_hash_table_lookup(rebinding->subjects, &dir);
-    int64_t trusted = mutation ? mutation->trusted : 0;
+    const struct wb_rebind_subject *subject = g_hash_table_lookup(rebinding->subjects, &dir);
+    int64_t trusted = subject ? subject->trusted : 0;
     size_t length = strlen(name);
     g_autofree struct wb_fact *key = g_malloc0(sizeof(*key) + length + 1);
     const struct wb_object *linked;

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "store/directory/shard.h"
+#include "store/object/catalog_path.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,7 @@
 static bool is_forgotten(const struct wb_rebinding *rebinding, const struct wb_fact *fact)
 {
     const struct wb_header *header = &rebinding->checking->header;
-    const struct wb_mutation *dir = g_hash_table_lookup(rebinding->subjects, &fact->dir);
+    const struct wb_rebind_subject *dir = g_hash_table_lookup(rebinding->subjects, &fact->dir);
 
     return header->forgotten && MAX(fact->arrived, fact->met) <= header->created && (!dir || !dir->match);
 }
@@ -43,42 +44,61 @@ static void find_missing(struct wb_rebinding *rebinding)
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         struct wb_fact *fact = value, *same;
         struct wb_object object = wb_rebind_resolve(rebinding, fact->dir, fact->name, &same);
-        struct wb_mutation *mutation =
+        struct wb_rebind_subject *subject =
             wb_object_is_none(object) ? NULL : g_hash_table_lookup(rebinding->subjects, &object);
 
-        if (!mutation || mutation->match)
+        if (!subject || subject->match)
             continue;
         if (is_forgotten(rebinding, fact))
-            mutation->outlived = true;
+            subject->outlived = true;
         else
-            mutation->fact = fact;
+            subject->fact = fact;
     }
 }
 
-static void tell_missing(struct wb_rebinding *rebinding, const struct wb_mutation *mutation)
+static void tell_missing(struct wb_rebinding *rebinding, const struct wb_rebind_subject *subject)
 {
-    const struct wb_mutation *dir = g_hash_table_lookup(rebinding->subjects, &mutation->fact->dir);
+    const struct wb_rebind_subject *dir = g_hash_table_lookup(rebinding->subjects, &subject->fact->dir);
     const char *above = dir && dir->match ? dir->match->path : "?";
-    g_autofree char *path = g_strdup_printf("%s%s%s", above, *above ? "/" : "", mutation->fact->name);
+    g_autofree char *path = g_strdup_printf("%s%s%s", above, *above ? "/" : "", subject->fact->name);
     struct wb_check_where where = {.path = path};
 
     wb_check_report(rebinding->checking, WB_CHECK_LOST, "missing", where, NULL,
                     "it is not in this tree; its history is kept, but belongs to no file");
 }
 
-static void tell_lost_track(struct wb_rebinding *rebinding, const struct wb_mutation *mutation)
+static void tell_lost_track(struct wb_rebinding *rebinding, const struct wb_rebind_subject *subject)
 {
     bool given_up = wb_check_mends(rebinding->checking, true);
     char file[WB_OBJECT_TEXT_MAX];
     struct wb_check_where where = {.file = file};
 
-    wb_object_print(mutation->object, file);
+    wb_object_print(subject->object, file);
     rebinding->lost_track++;
     wb_check_report(rebinding->checking, given_up ? WB_CHECK_LOST : WB_CHECK_WRONG, "lost-track", where,
                     given_up
                         ? "kept without a file; the past of all files that it may belong to is unknown"
                         : "-y keeps it without a file; then the past of all files that it may belong to is unknown",
                     "no record identifies the file of this tree that this history belongs to");
+}
+
+/*
+ * Whether the object may be in the tree under another name: no record shows that it had its name, or that a directory
+ * above it had its own, after the time that is not known there. Another process may have renamed either in bare SRC.
+ */
+static bool may_be_elsewhere(const struct wb_rebinding *rebinding, const struct wb_rebind_subject *subject)
+{
+    for (unsigned depth = 0; subject && !subject->match && depth < WB_RESOLVE_STEPS_MAX; depth++) {
+        const struct wb_rebind_subject *dir =
+            subject->fact ? g_hash_table_lookup(rebinding->subjects, &subject->fact->dir) : NULL;
+
+        if (!subject->fact)
+            return !subject->outlived && !(subject->lost > 0 && subject->lost >= subject->seen);
+        if (dir && MAX(subject->fact->arrived, subject->fact->met) < dir->trusted)
+            return true;
+        subject = dir;
+    }
+    return false;
 }
 
 static void look_after_subjects(struct wb_rebinding *rebinding)
@@ -89,21 +109,21 @@ static void look_after_subjects(struct wb_rebinding *rebinding)
     find_missing(rebinding);
     g_hash_table_iter_init(&iter, rebinding->subjects);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
-        const struct wb_mutation *mutation = value;
+        const struct wb_rebind_subject *subject = value;
         /*
          * Of what was forgotten as a whole no state is told any more but the one it is in, wherever it is. A log
          * forgotten beyond the horizon refuses older states, which others still have.
          */
-        bool tells = mutation->seen > 0 || mutation->until > 0 ||
-                     (!mutation->forgotten && mutation->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG)));
+        bool tells = subject->seen > 0 || subject->until > 0 || subject->log_lost ||
+                     (!subject->forgotten && subject->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG)));
 
-        if (mutation->match || !tells || (mutation->lost > 0 && mutation->lost >= mutation->seen) ||
-            (mutation->outlived && !mutation->fact))
+        if (subject->match || !tells || (subject->lost > 0 && subject->lost >= subject->seen) ||
+            (subject->outlived && !subject->fact))
             continue;
-        if (mutation->fact)
-            tell_missing(rebinding, mutation);
+        if (!may_be_elsewhere(rebinding, subject))
+            tell_missing(rebinding, subject);
         else
-            tell_lost_track(rebinding, mutation);
+            tell_lost_track(rebinding, subject);
     }
 }
 
@@ -116,10 +136,10 @@ static void look_after_subjects(struct wb_rebinding *rebinding)
 static bool is_doubtful(const struct wb_rebinding *rebinding, const struct wb_match *match)
 {
     const struct wb_known *known = g_hash_table_lookup(rebinding->checking->objects, &match->object);
-    const struct wb_mutation *mutation = g_hash_table_lookup(rebinding->subjects, &match->object);
+    const struct wb_rebind_subject *subject = g_hash_table_lookup(rebinding->subjects, &match->object);
     const struct wb_header *header = &rebinding->checking->header;
     /* Of what was before there may be some records, and not the newest. */
-    int64_t horizon = MAX(header->forgotten ? header->created : 0, mutation ? mutation->until : 0);
+    int64_t horizon = MAX(header->forgotten ? header->created : 0, subject ? subject->until : 0);
     int64_t newest = MAX(known ? known->newest : 0, horizon);
     bool staged = wb_external_is_staged(rebinding->checking, match->object);
 
@@ -133,7 +153,7 @@ static bool is_doubtful(const struct wb_rebinding *rebinding, const struct wb_ma
         newest = MAX(newest, rebinding->newest);
     if (known && !staged && known->resized > horizon && known->size_after > 0 && match->size > known->size_after)
         return true;
-    return match->mtime > newest + SLACK && (!mutation || mutation->timed == 0 || mutation->timed < mutation->content);
+    return match->mtime > newest + SLACK && (!subject || subject->timed == 0 || subject->timed < subject->content);
 }
 
 /* Files that had more names: what was one of these is another file now, with the same size and mtime. */
@@ -145,10 +165,10 @@ static void find_parted(struct wb_rebinding *rebinding)
     g_hash_table_iter_init(&iter, rebinding->matches);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_match *match = value;
-        const struct wb_mutation *mutation = g_hash_table_lookup(rebinding->subjects, &match->object);
+        const struct wb_rebind_subject *subject = g_hash_table_lookup(rebinding->subjects, &match->object);
         struct wb_parted *parted;
 
-        if (!match->is_file || !mutation || mutation->links <= match->links)
+        if (!match->is_file || !subject || subject->links <= match->links)
             continue;
         parted = g_new(struct wb_parted, 1);
         *parted = (struct wb_parted){(int64_t)match->size, match->mtime};
@@ -227,15 +247,15 @@ static struct wb_match *new_match(struct wb_rebinding *rebinding, struct wb_obje
 /* An inode without records was always there: so it gets a birth that is none, and a number that no object has. */
 static int make_up(struct wb_rebinding *rebinding, struct wb_match *match)
 {
-    struct wb_mutation *mutation;
+    struct wb_rebind_subject *subject;
 
     match->object = (struct wb_object){match->inode.ino, 1};
     while (g_hash_table_contains(rebinding->subjects, &match->object))
         match->object.birth++;
-    mutation = wb_rebind_subject(rebinding, match->object);
-    if (!mutation)
+    subject = wb_rebind_subject(rebinding, match->object);
+    if (!subject)
         return -ENOMEM;
-    mutation->match = match;
+    subject->match = match;
     match->told = false;
     return 0;
 }
@@ -243,11 +263,11 @@ static int make_up(struct wb_rebinding *rebinding, struct wb_match *match)
 /* Binds the inode to the object, if nothing is against it; else it is told. */
 static int bind(struct wb_rebinding *rebinding, struct wb_match *match, struct wb_object object)
 {
-    struct wb_mutation *mutation = wb_rebind_subject(rebinding, object);
+    struct wb_rebind_subject *subject = wb_rebind_subject(rebinding, object);
 
-    if (!mutation)
+    if (!subject)
         return -ENOMEM;
-    if (mutation->match && mutation->match != match) {
+    if (subject->match && subject->match != match) {
         hindrance(rebinding, "split-links", match->path,
                   "the copy has several files in place of one that had several names (or was deleted under one of "
                   "them); copy tree and store again, together and with hard links (cp -a, rsync -aHAX, tar)");
@@ -259,14 +279,14 @@ static int bind(struct wb_rebinding *rebinding, struct wb_match *match, struct w
         return 0;
     }
     if (!match->told && !wb_object_is_none(match->object)) {
-        struct wb_mutation *made_up = g_hash_table_lookup(rebinding->subjects, &match->object);
+        struct wb_rebind_subject *made_up = g_hash_table_lookup(rebinding->subjects, &match->object);
 
         if (made_up)
             made_up->match = NULL;
     }
     match->object = object;
     match->told = true;
-    mutation->match = match;
+    subject->match = match;
     return 0;
 }
 
@@ -276,7 +296,7 @@ static int match_buried(void *data, int fd, const char *name)
 {
     struct wb_rebinding *rebinding = data;
     char path[WB_OBJECT_PATH_MAX];
-    struct wb_mutation *mutation;
+    struct wb_rebind_subject *subject;
     struct wb_object object, inode;
     struct wb_match *match;
     enum wb_object_file file;
@@ -292,10 +312,10 @@ static int match_buried(void *data, int fd, const char *name)
     match = g_hash_table_lookup(rebinding->matches, &inode);
     if (!match)
         match = new_match(rebinding, inode, path);
-    mutation = wb_rebind_subject(rebinding, object);
-    if (!match || !mutation)
+    subject = wb_rebind_subject(rebinding, object);
+    if (!match || !subject)
         return -ENOMEM;
-    mutation->files |= (uint8_t)BIT(file);
+    subject->files |= (uint8_t)BIT(file);
     match->buried = true;
     return bind(rebinding, match, object);
 }
@@ -316,10 +336,10 @@ static struct wb_object claimed(struct tree *tree, struct wb_object dir, const c
                                 struct wb_fact **ret_fact)
 {
     struct wb_object object = wb_rebind_resolve(tree->rebinding, dir, name, ret_fact);
-    const struct wb_mutation *mutation =
+    const struct wb_rebind_subject *subject =
         wb_object_is_none(object) ? NULL : g_hash_table_lookup(tree->rebinding->subjects, &object);
 
-    if (mutation && mutation->type && mutation->type != type) {
+    if (subject && subject->type && subject->type != type) {
         struct wb_check_where where = {.path = tree->path->str};
 
         wb_check_report(tree->rebinding->checking, WB_CHECK_LOST, "wrong-kind", where, NULL,
@@ -329,9 +349,9 @@ static struct wb_object claimed(struct tree *tree, struct wb_object dir, const c
     return object;
 }
 
-static bool has_records(const struct wb_mutation *mutation)
+static bool has_records(const struct wb_rebind_subject *subject)
 {
-    return mutation && (mutation->match || mutation->files || mutation->seen || mutation->lost);
+    return subject && (subject->match || subject->files || subject->seen || subject->lost);
 }
 
 /*
@@ -355,10 +375,10 @@ static struct wb_object scope_at(const struct tree *tree)
 /* What is known of dir/name counts for all below it. */
 static void note_way(struct tree *tree, struct wb_object dir, const struct wb_fact *fact)
 {
-    const struct wb_mutation *mutation = g_hash_table_lookup(tree->rebinding->subjects, &dir);
+    const struct wb_rebind_subject *subject = g_hash_table_lookup(tree->rebinding->subjects, &dir);
 
-    if (mutation)
-        tree->changed = MAX(tree->changed, MAX(mutation->trusted, mutation->until));
+    if (subject)
+        tree->changed = MAX(tree->changed, MAX(subject->trusted, subject->until));
     if (fact)
         tree->changed = MAX(tree->changed, fact->changed);
 }

@@ -121,7 +121,7 @@ static int climb(struct wb_below *below, struct wb_change_reader *reader, struct
         *ret_met = below->is_dir && wb_object_equal(at, below->object);
         if (*ret_met || wb_object_equal(at, root))
             return 0;
-        if (steps->len == WB_LOCATE_STEPS_MAX)
+        if (steps->len == WB_RESOLVE_STEPS_MAX)
             return WB_ABSENT;
         r = wb_change_place(reader, at, when, &parent, step.name, &settled);
         if (r != 0)

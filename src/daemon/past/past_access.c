@@ -157,16 +157,16 @@ static int find_last(struct wb_session *session, struct wb_object dir, int64_t w
 {
     struct wb_history *history = session->history;
     struct wb_revision *then __attribute__((cleanup(wb_revision_unrefp))) = NULL;
-    struct wb_unbind_info overwrite;
+    struct wb_unbind_info unbind;
     int r = wb_lookback_dir(history, dir, wb_store_now(session->store), ret);
 
     if (r != -EIO && r != -ENOENT)
         return r;
     r = wb_lookback_dir(history, dir, when, &then);
     if (r == 0)
-        r = wb_revision_unbind(history, then, &overwrite);
+        r = wb_revision_unbind(history, then, &unbind);
     if (r == 0)
-        return wb_lookback_dir(history, dir, overwrite.when - 1, ret);
+        return wb_lookback_dir(history, dir, unbind.when - 1, ret);
     if (r == WB_ABSENT)
         *ret = g_steal_pointer(&then);
     return MIN(r, 0);
@@ -190,15 +190,15 @@ static int loser_at(struct wb_session *session, struct wb_object dir, int64_t wh
 /* The directory that lost the object, as `known` has it. 0, -EACCES where no record tells, or -errno. */
 static int find_loser(struct wb_session *session, struct wb_revision *revision, struct known *known)
 {
-    struct wb_unbind_info overwrite;
-    int r = wb_revision_unbind(session->history, revision, &overwrite);
+    struct wb_unbind_info unbind;
+    int r = wb_revision_unbind(session->history, revision, &unbind);
 
     if (r != 0)
         return r < 0 ? r : -EACCES;
-    known->links = overwrite.links;
-    known->when = overwrite.when - 1;
-    if (!wb_object_equal(overwrite.dir, known->from))
-        r = loser_at(session, overwrite.dir, known->when, known->generation, &known->dir);
+    known->links = unbind.links;
+    known->when = unbind.when - 1;
+    if (!wb_object_equal(unbind.dir, known->from))
+        r = loser_at(session, unbind.dir, known->when, known->generation, &known->dir);
     return r;
 }
 

@@ -31,9 +31,9 @@ static int lost_track(struct wb_object dir)
     return wb_history_fail(-EIO, "directory %s was not at the place in its catalog", text);
 }
 
-/* The newest change of the name up to `until`; `overwrite`: one by which it lost an object. 0, WB_ABSENT or -errno. */
+/* The newest change of the name up to `until`; `unbind`: one by which it lost an object. 0, WB_ABSENT or -errno. */
 static int newest_change(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
-                         bool overwrite, struct wb_unbind_record *ret)
+                         bool unbind, struct wb_unbind_record *ret)
 {
     int64_t horizon = wb_store_horizon(store);
     struct wb_log_cursor source;
@@ -53,7 +53,7 @@ static int newest_change(const struct wb_store *store, struct wb_object dir, con
         if (head->type != WB_REC_NAME || head->when > until)
             continue;
         slot = wb_record_slot(head, name);
-        if (!slot || (overwrite && !slot->present))
+        if (!slot || (unbind && !slot->present))
             continue;
         *ret = (struct wb_unbind_record){head->when, head->op, slot->object, slot->attrs};
         break;
@@ -126,7 +126,7 @@ int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t wh
     for (struct wb_object at = dir, parent; !wb_object_equal(at, root); at = parent) {
         struct step step = {.object = at};
 
-        if (chain->len == WB_LOCATE_STEPS_MAX)
+        if (chain->len == WB_RESOLVE_STEPS_MAX)
             return -ELOOP;
         r = wb_lookback_place(history->store, at, when, &parent, step.name);
         if (r != 0)
@@ -157,15 +157,15 @@ int wb_lookback_lost(struct wb_history *history, struct wb_object dir, const cha
 {
     struct wb_revision *root __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
-    struct wb_unbind_record overwrite;
-    int r = wb_lookback_unbind(history->store, dir, name, when, &overwrite);
+    struct wb_unbind_record unbind;
+    int r = wb_lookback_unbind(history->store, dir, name, when, &unbind);
 
-    if (r == 0 && overwrite.when != when)
+    if (r == 0 && unbind.when != when)
         r = WB_ABSENT;
     if (r == 0)
         r = wb_revision_root(history, when - 1, &root);
     /* A name that nothing has: what is there by its own is found by its object. */
     if (r == 0)
         r = wb_revision_below(root, "..", dir, S_IFDIR, &revision);
-    return r == 0 ? wb_revision_below(revision, name, overwrite.object, overwrite.attrs.mode, ret) : r;
+    return r == 0 ? wb_revision_below(revision, name, unbind.object, unbind.attrs.mode, ret) : r;
 }

@@ -82,7 +82,7 @@ static int by_places(struct wb_history *history, const struct wb_revision *revis
     int r;
 
     while (!wb_object_equal(at, root)) {
-        if (steps->len == WB_LOCATE_STEPS_MAX)
+        if (steps->len == WB_RESOLVE_STEPS_MAX)
             return wb_history_fail(-EIO, "directories are nested too deep, or in a ring");
         r = wb_lookback_place(history->store, at, when, &parent, name);
         if (r < 0)

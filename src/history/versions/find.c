@@ -41,13 +41,13 @@ int wb_history_split(const char *path, char ***ret)
 static int last_state(struct wb_history *history, struct wb_revision *dir, const char *part, struct wb_revision **ret)
 {
     struct wb_revision *then __attribute__((cleanup(wb_revision_unrefp))) = NULL;
-    struct wb_unbind_record overwrite;
+    struct wb_unbind_record unbind;
     int r;
 
-    r = wb_lookback_unbind(history->store, wb_revision_object(dir), part, wb_revision_when(dir), &overwrite);
+    r = wb_lookback_unbind(history->store, wb_revision_object(dir), part, wb_revision_when(dir), &unbind);
     if (r != 0)
         return r;
-    r = wb_revision_shift(history, dir, overwrite.when - 1, &then);
+    r = wb_revision_shift(history, dir, unbind.when - 1, &then);
     return r == 0 ? wb_revision_child(history, then, part, ret) : r;
 }
 

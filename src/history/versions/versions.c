@@ -94,7 +94,7 @@ static int begin(struct wb_versions *versions, const char *name)
 {
     struct wb_history *history = versions->history;
     struct wb_object dir = wb_revision_object(versions->dir), object = WB_OBJECT_NONE;
-    struct wb_unbind_record overwrite;
+    struct wb_unbind_record unbind;
     struct wb_attrs attrs = {0};
     int r;
 
@@ -106,9 +106,9 @@ static int begin(struct wb_versions *versions, const char *name)
     if (r == 0 && S_ISDIR(attrs.mode))
         return begin_directory(versions, dir, name, object, true, WB_WHEN_PRESENT);
     if (r == WB_ABSENT) {
-        r = wb_lookback_unbind(history->store, dir, name, WB_WHEN_PRESENT, &overwrite);
-        if (r == 0 && S_ISDIR(overwrite.attrs.mode))
-            return begin_directory(versions, dir, name, overwrite.object, false, overwrite.when + 1);
+        r = wb_lookback_unbind(history->store, dir, name, WB_WHEN_PRESENT, &unbind);
+        if (r == 0 && S_ISDIR(unbind.attrs.mode))
+            return begin_directory(versions, dir, name, unbind.object, false, unbind.when + 1);
         r = WB_ABSENT;
     }
     return wb_walk_add(&versions->walk, dir, name, false, object, &attrs, r == 0, WB_WHEN_PRESENT);
@@ -123,7 +123,7 @@ static int begin_before(struct wb_versions *versions, struct wb_revision *place,
     struct wb_history *history = versions->history;
     struct wb_object dir = wb_revision_object(place);
     struct wb_attrs attrs = {0};
-    struct wb_unbind_record overwrite;
+    struct wb_unbind_record unbind;
     int r = wb_revision_child(history, place, versions->name, &entry);
 
     if (r == 0)
@@ -133,11 +133,11 @@ static int begin_before(struct wb_versions *versions, struct wb_revision *place,
     if (versions->change == 0 && entry && wb_revision_type(entry) == S_IFDIR)
         return begin_directory(versions, dir, versions->name, wb_revision_object(entry), true, before);
     if (versions->change == 0 && !entry) {
-        r = wb_lookback_unbind(history->store, dir, versions->name, before - 1, &overwrite);
+        r = wb_lookback_unbind(history->store, dir, versions->name, before - 1, &unbind);
         if (r < 0)
             return r;
-        if (r == 0 && S_ISDIR(overwrite.attrs.mode))
-            return begin_directory(versions, dir, versions->name, overwrite.object, false, overwrite.when + 1);
+        if (r == 0 && S_ISDIR(unbind.attrs.mode))
+            return begin_directory(versions, dir, versions->name, unbind.object, false, unbind.when + 1);
     }
     return wb_walk_add(&versions->walk, dir, versions->name, false, entry ? wb_revision_object(entry) : WB_OBJECT_NONE,
                        &attrs, entry != NULL, before);

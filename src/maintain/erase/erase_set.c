@@ -676,13 +676,13 @@ static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const s
 /* Only -r may erase what was a directory at last. */
 static int check_newest(const struct wb_erasure *erasure, const struct wb_erased_name *target)
 {
-    struct wb_unbind_record overwrite;
+    struct wb_unbind_record unbind;
     int r;
 
     if (erasure->flags & WB_ERASE_RECURSIVE)
         return 0;
-    r = wb_lookback_unbind(erasure->store, wb_revision_object(target->dir), target->name, WB_WHEN_PRESENT, &overwrite);
-    return r == 0 && S_ISDIR(overwrite.attrs.mode) ? -EISDIR : 0;
+    r = wb_lookback_unbind(erasure->store, wb_revision_object(target->dir), target->name, WB_WHEN_PRESENT, &unbind);
+    return r == 0 && S_ISDIR(unbind.attrs.mode) ? -EISDIR : 0;
 }
 
 /* What is there now comes before all that was: a directory that lives at one of the names goes with it, although it

@@ -183,7 +183,7 @@ static int climb_known(const struct wb_store *store, GHashTable *places, struct 
 
     g_array_set_size(chain, 0);
     for (struct wb_object at = dir; !wb_object_equal(at, store->header.root);) {
-        if (chain->len == WB_LOCATE_STEPS_MAX)
+        if (chain->len == WB_RESOLVE_STEPS_MAX)
             return -ELOOP;
         ring = find_in(chain, at);
         if (ring < chain->len) {
@@ -269,7 +269,7 @@ static int climb(const struct wb_store *store, GArray *chain, unsigned *budget)
 static int search_all(const struct wb_store *store, struct wb_object dir, GArray *chain, int *ret_fd)
 {
     struct step first = {.self = dir, .rank = 1};
-    unsigned budget = WB_LOCATE_STEPS_MAX, wrong = 0;
+    unsigned budget = WB_RESOLVE_STEPS_MAX, wrong = 0;
     int r;
 
     g_array_set_size(chain, 0);

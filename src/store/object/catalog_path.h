@@ -13,7 +13,7 @@
 #include "store/store.h"
 
 /* The maximum length of a chain of directories, and the maximum number of places read by a search after damage. */
-#define WB_LOCATE_STEPS_MAX 4096
+#define WB_RESOLVE_STEPS_MAX 4096
 
 /*
  * Opens directory `dir` (which has a catalog, or is the root) O_PATH|O_DIRECTORY. 0; WB_ABSENT: it
