@@ -3,7 +3,7 @@
 
 /*
  * A change that was in flight when the last daemon died: what its records say (recover.c) against
- * what the tree shows (recover_tree.c).
+ * what the tree shows (recover.c).
  */
 
 #include "store/store.h"
@@ -42,15 +42,6 @@ struct wb_suspect {
     int fd;          /* the object, once looked for; -1 */
 };
 
-/* Whether every name is as it was before the change: 1, 0, or -errno where that cannot be told. */
-int wb_suspect_names_untouched(const struct wb_suspect *suspect);
-
-/* A directory replaced by a rename, half way: buries it from the name it was left at. 0 or -errno. */
-int wb_suspect_finish_rename(const struct wb_suspect *suspect);
-
 /* An O_PATH descriptor of an object, buried or in suspect->where; logs[0] is its log. Or -errno. `name` (may be
  * NULL): what it is called there, or "". */
 int wb_suspect_find(const struct wb_suspect *suspect, struct wb_object object, char name[WB_NAME_MAX + 1]);
-
-/* Compares one record with the object it is about; sets suspect->differs. */
-void wb_suspect_compare(struct wb_suspect *suspect, int log_fd, const struct wb_record *record);
