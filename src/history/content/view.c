@@ -2,27 +2,252 @@
 /*
  * A file's content at T: for each byte the earliest record after T that has it, else the present file.
  *
- * The records up to the moment of opening are gathered (view_gather.c). A byte read from the present file is right if
+ * The records up to the moment of opening are gathered. A byte read from the present file is right if
  * the log, checked after the read, still has no record of it: if it had been changed before it was read, its record
  * would be there.
  */
-#include "history/content/view_parts.h"
-
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "history/bits.h"
+#include "history/content/extent_map.h"
+#include "history/internal.h"
+#include "store/graveyard/bundle.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct wb_file_view {
+    struct wb_history *history;
+    struct wb_revision *revision;
+    uint64_t size;
+    struct wb_body present; /* the present file */
+    char *why_absent; /* or NULL: it was found, or there was no memory for the reason */
+    int image;   /* ID.image, -1: not opened yet      */
+    pthread_mutex_t lock;
+    int log;     /* ID.undo, -1: it does not exist yet */
+    uint64_t seen; /* offset in the log: all records below are in the map */
+    unsigned moves; /* of the store, when `log` was opened */
+    unsigned logs; /* how often another file replaced it */
+    bool gathered; /* the map was made before, and then ...        */
+    int64_t inside; /* ... with these records at or before T that count all the same (log.h): the oldest; 0: none */
+    struct wb_extent_map map;
+    uint32_t blobs;      /* the number of blobs that have a number so far          */
+    struct wb_bits verified; /* blobs whose checksum was verified                  */
+};
+
+/*
+ * A file's content at T according to its undo log: the records up to the moment of opening are gathered from the newest
+ * to the oldest, older ones replacing newer ones. Records appended later only fill bytes that no record had before.
+ *
+ * Records of changes that never happened need not be skipped here: their bytes were read from the file at their `when`,
+ * so they are right.
+ */
+
+static int take_record(struct wb_file_view *view, const struct wb_record *record,
+                       int (*put)(struct wb_extent_map *map, const struct wb_piece *piece))
+{
+    const struct wb_rec_data *data = &record->data;
+    uint32_t payload;
+    int r = 0;
+
+    /* Bytes that no older record has are not known. */
+    if (wb_log_scan_is_cut(record))
+        return put(&view->map, &(struct wb_piece){
+                                   .length = INT64_MAX, .kind = WB_PIECE_UNKNOWN, .number = view->blobs++,
+                                   .check = record->gap.reason});
+    if (record->type != WB_REC_DATA)
+        return 0;
+    payload = view->blobs++;
+    for (uint32_t i = 0; r == 0 && i < data->count; i++) {
+        const struct wb_extent *extent = &data->extents[i];
+        struct wb_piece piece = {
+            .offset = extent->offset, .length = extent->length, .kind = extent->kind, .number = payload};
+
+        if (extent->kind == WB_EXTENT_INLINE) {
+            piece.within = extent->source;
+            piece.blob = record->payload_offset;
+            piece.blob_length = record->payload_length;
+            piece.check = record->payload_check;
+        } else if (extent->kind == WB_EXTENT_IMAGE) {
+            piece.number = view->blobs++;
+            piece.blob = extent->source;
+            piece.blob_length = extent->length;
+            piece.check = extent->check;
+        }
+        r = put(&view->map, &piece);
+    }
+    return r;
+}
+
+/* Records without content can be skipped, however many there are. */
+static bool pass_no_content(const struct wb_record *index, void *data)
+{
+    struct wb_file_view *view = data;
+
+    if (index->index.types & 1u << WB_REC_DATA || index->index.first <= view->revision->when)
+        return false;
+    view->seen = MAX(view->seen, index->offset + index->total);
+    return true;
+}
+
+/* Whether the state at T is the one that was read before; its version may have been removed by thinning since. */
+static int check_meaning(struct wb_file_view *view, int64_t inside)
+{
+    if (view->gathered && inside != view->inside)
+        return wb_history_fail(-EIO,
+                               "the version of \"%s\" that was being read is not kept any more (vprune); opened "
+                               "again, it is an older one",
+                               view->revision->name);
+    view->gathered = true;
+    view->inside = inside;
+    return 0;
+}
+
+static void file_view_forget(struct wb_file_view *view)
+{
+    if (view->log >= 0)
+        close(view->log);
+    if (view->image >= 0)
+        close(view->image);
+    view->log = view->image = -1;
+    view->logs++;
+    view->seen = 0;
+    wb_extent_map_deinit(&view->map);
+    wb_extent_map_init(&view->map);
+    view->blobs = 0;
+    wb_bits_deinit(&view->verified);
+}
+
+/* Gathers from the tail down to T. If that fails, nothing is known, and the next request tries again. */
+static int file_view_gather(struct wb_file_view *view)
+{
+    const struct wb_record *record;
+    struct wb_log_scan scan;
+    int64_t inside = 0;
+    int r;
+
+    view->moves = atomic_load(&view->history->store->moves);
+    r = wb_log_scan_open(&scan, view->history, view->revision->object, WB_FILE_UNDO, view->revision->when);
+    if (r < 0)
+        return r;
+    scan.through = true;
+    scan.source.reader.pass = pass_no_content;
+    scan.source.reader.pass_data = view;
+    while ((r = wb_log_scan_next(&scan, &record)) == 0) {
+        view->seen = MAX(view->seen, record->offset + record->total);
+        if (record->written <= view->revision->when)
+            inside = record->written;
+        r = take_record(view, record, wb_extent_map_gather);
+        if (r < 0)
+            break;
+    }
+    if (r == WB_END && scan.source.fd >= 0) {
+        /* No record is newer than T: then the records at or before T, from the newest one down, do not count. */
+        if (view->seen == 0 && scan.source.full)
+            view->seen = scan.source.head.offset;
+        view->log = fcntl(scan.source.fd, F_DUPFD_CLOEXEC, 3);
+        if (view->log < 0)
+            r = -errno;
+    }
+    wb_log_scan_close(&scan);
+    if (r == WB_END)
+        r = check_meaning(view, inside);
+    if (r >= 0)
+        r = wb_extent_map_settle(&view->map);
+    if (r < 0)
+        file_view_forget(view);
+    return r;
+}
+
+/* Whether the gap lost nothing that the state at `when` needs: everything was recorded before, or the gap had ended by
+ * then. */
+static bool is_of_other_times(const struct wb_rec_gap *gap, int64_t when)
+{
+    return (gap->reason == WB_GAP_POLICY && when < gap->since) || (gap->until != 0 && when >= gap->until);
+}
+
+static int read_news(struct wb_file_view *view)
+{
+    struct wb_log_reader reader;
+    struct wb_record record;
+    int r, full = 0;
+
+    r = wb_log_reader_init(&reader, view->log);
+    if (r < 0)
+        return r;
+    wb_log_reader_seek(&reader, view->seen);
+    while ((r = wb_log_reader_next(&reader, &record)) == 0) {
+        if (record.when > view->revision->when) {
+            if (record.type == WB_REC_GAP && is_of_other_times(&record.gap, view->revision->when)) {
+                view->seen = record.offset + record.total;
+                continue;
+            }
+            if (record.type == WB_REC_GAP)
+                break;
+            full = take_record(view, &record, wb_extent_map_fill);
+            if (full < 0)
+                break;
+        }
+        view->seen = record.offset + record.total;
+    }
+    wb_log_reader_deinit(&reader);
+    if (full < 0)
+        return full;
+    if (r == 0 || r == WB_DAMAGED)
+        return wb_history_fail(-EIO, "the undo log of \"%s\" is damaged at %" PRIu64, view->revision->name, view->seen);
+    return r < 0 ? r : 0;
+}
+
+/* The store is in another place now, and this log does not get the new records. */
+static bool is_elsewhere(const struct wb_file_view *view)
+{
+    return view->moves != atomic_load(&view->history->store->moves);
+}
+
+/* Another file has the log's name: parts of the image that only this log refers to may be gone. */
+static bool file_view_is_replaced(const struct wb_file_view *view)
+{
+    struct stat st;
+
+    return view->log >= 0 && (is_elsewhere(view) || (fstat(view->log, &st) == 0 && st.st_nlink == 0));
+}
+
+/* Adds new records of the log; view->lock is held. */
+static int file_view_refresh(struct wb_file_view *view)
+{
+    struct stat st;
+    uint64_t size;
+    int r;
+
+    if (view->revision->when == WB_WHEN_PRESENT)
+        return 0;
+    r = wb_history_check_gaps(view->history, view->revision->object, WB_FILE_UNDO, view->revision->when);
+    if (r < 0)
+        return r;
+    if (view->log >= 0) {
+        if (fstat(view->log, &st) < 0)
+            return -errno;
+        if (st.st_nlink > 0 && !is_elsewhere(view)) {
+            r = wb_log_size(view->log, &size);
+            return r < 0 ? r : size > view->seen ? read_news(view) : 0;
+        }
+        file_view_forget(view); /* another file replaced it: new records are appended there */
+    }
+    return file_view_gather(view);
+}
 
 /* The present file is read in steps of at most this size, each followed by a check of the log. */
 #define STEP (1u << 20)
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
-int wb_file_view_fail_bundle(const struct wb_file_view *view)
+/* Returns -EIO and the reason: the content was packed, and the bundle is damaged. */
+static int file_view_fail_bundle(const struct wb_file_view *view)
 {
     char path[WB_OBJECT_PATH_MAX];
 
@@ -38,7 +263,7 @@ struct wb_file_view *wb_file_view_free(struct wb_file_view *view)
 {
     if (!view)
         return NULL;
-    wb_file_view_forget(view);
+    file_view_forget(view);
     wb_extent_map_deinit(&view->map);
     wb_body_deinit(&view->present);
     wb_revision_unref(view->revision);
@@ -56,12 +281,12 @@ static int open_version(struct wb_file_view *view)
     int r;
 
     do {
-        wb_file_view_forget(view);
+        file_view_forget(view);
         view->gathered = false;
-        r = view->revision->when != WB_WHEN_PRESENT ? wb_file_view_gather(view) : 0;
+        r = view->revision->when != WB_WHEN_PRESENT ? file_view_gather(view) : 0;
         if (r == 0)
             r = wb_revision_attrs(view->history, view->revision, &attrs);
-    } while (r == 0 && wb_file_view_is_replaced(view));
+    } while (r == 0 && file_view_is_replaced(view));
     if (r == 0)
         view->size = attrs.size;
     return r;
@@ -89,7 +314,7 @@ int wb_file_view_open(struct wb_history *history, struct wb_revision *file, stru
         view->why_absent = strdup(wb_history_error());
     r = wb_body_init(&view->present, history->store, file->object, fd);
     if (r == -EBADMSG)
-        r = wb_file_view_fail_bundle(view);
+        r = file_view_fail_bundle(view);
     if (r == 0)
         r = open_version(view);
     r = (int)wb_history_end(history, file->when, r);
@@ -108,8 +333,8 @@ bool wb_file_view_is_good(struct wb_file_view *view)
 
     pthread_mutex_lock(&view->lock);
     logs = view->logs;
-    good = !view->why_absent && wb_file_view_refresh(view) == 0 && logs == view->logs &&
-           !wb_file_view_is_replaced(view);
+    good = !view->why_absent && file_view_refresh(view) == 0 && logs == view->logs &&
+           !file_view_is_replaced(view);
     pthread_mutex_unlock(&view->lock);
     return good && wb_history_end(view->history, view->revision->when, 0) == 0;
 }
@@ -128,7 +353,7 @@ bool wb_file_view_is_present(struct wb_file_view *view)
     if (wb_body_size(&view->present, &size) < 0 || size != view->size)
         return false;
     pthread_mutex_lock(&view->lock);
-    same = wb_file_view_refresh(view) == 0 && !wb_extent_map_find(&view->map, 0, &until) && until >= view->size;
+    same = file_view_refresh(view) == 0 && !wb_extent_map_find(&view->map, 0, &until) && until >= view->size;
     pthread_mutex_unlock(&view->lock);
     return same && wb_history_end(view->history, view->revision->when, 0) == 0;
 }
@@ -175,7 +400,8 @@ static int verify_blob(struct wb_file_view *view, const struct wb_piece *piece, 
     return data ? read_blob(view, piece, fd, data) : -ENOMEM;
 }
 
-int wb_file_view_open_image(struct wb_file_view *view, const struct wb_piece *piece)
+/* ID.image, opened at first use. A descriptor or -errno. */
+static int file_view_open_image(struct wb_file_view *view, const struct wb_piece *piece)
 {
     if (view->image < 0)
         view->image = wb_store_open_file(view->history->store, view->revision->object, WB_FILE_IMAGE, O_RDONLY);
@@ -194,7 +420,7 @@ static int read_piece(struct wb_file_view *view, const struct wb_piece *piece, v
         return 0;
     }
     if (piece->kind == WB_EXTENT_IMAGE) {
-        fd = wb_file_view_open_image(view, piece);
+        fd = file_view_open_image(view, piece);
         if (fd < 0)
             return fd;
     }
@@ -222,11 +448,11 @@ static int read_present(struct wb_file_view *view, void *data, size_t length, ui
     length = MIN(length, STEP);
     r = wb_body_pread(&view->present, data, length, offset, &got);
     if (r == -EBADMSG)
-        return wb_file_view_fail_bundle(view);
+        return file_view_fail_bundle(view);
     if (r == -EIO && view->why_absent)
         return wb_history_fail(r, "%s", view->why_absent);
     if (r == 0)
-        r = wb_file_view_refresh(view);
+        r = file_view_refresh(view);
     if (r < 0)
         return r;
     if (wb_extent_map_find(&view->map, offset, &until))
@@ -242,7 +468,7 @@ static int read_present(struct wb_file_view *view, void *data, size_t length, ui
 static ssize_t read_locked(struct wb_file_view *view, uint8_t *data, size_t length, uint64_t offset)
 {
     size_t done = 0, step;
-    int r = wb_file_view_refresh(view);
+    int r = file_view_refresh(view);
 
     while (r == 0 && done < length) {
         uint64_t at = offset + done, until;
@@ -272,7 +498,91 @@ ssize_t wb_file_view_pread(struct wb_file_view *view, void *data, size_t length,
     do {
         logs = view->logs;
         n = read_locked(view, data, length, offset);
-    } while (n >= 0 && (logs != view->logs || wb_file_view_is_replaced(view)));
+    } while (n >= 0 && (logs != view->logs || file_view_is_replaced(view)));
     pthread_mutex_unlock(&view->lock);
     return wb_history_end(view->history, view->revision->when, n);
+}
+
+/* The holes of a file's content at T: SEEK_DATA and SEEK_HOLE. */
+
+/* The same in an image: holes in cloned blocks are holes. If the image is too short, reading it fails. */
+static int look_at_image(struct wb_file_view *view, const struct wb_piece *piece, uint64_t offset, bool *ret_hole,
+                         uint64_t *ret_end)
+{
+    uint64_t end = piece->offset + piece->length;
+    off_t start = (off_t)(piece->blob + piece->within + (offset - piece->offset)), data, hole = -1;
+    int fd = file_view_open_image(view, piece);
+    struct stat st;
+
+    *ret_hole = false;
+    *ret_end = end;
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if ((uint64_t)st.st_size < (uint64_t)start + (end - offset))
+        return 0;
+    data = lseek(fd, start, SEEK_DATA);
+    *ret_hole = data > start || (data < 0 && errno == ENXIO);
+    if (data == start)
+        hole = lseek(fd, start, SEEK_HOLE);
+    if (*ret_hole ? data > start : hole > start)
+        *ret_end = MIN(end, offset + (uint64_t)((*ret_hole ? data : hole) - start));
+    return 0;
+}
+
+/* Whether the bytes from `offset` on are a hole, and the end of that hole or data. */
+static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hole, uint64_t *ret_end)
+{
+    const struct wb_piece *piece = wb_extent_map_find(&view->map, offset, ret_end);
+    uint64_t end;
+    int r;
+
+    if (piece && piece->kind == WB_EXTENT_IMAGE)
+        return look_at_image(view, piece, offset, ret_hole, ret_end);
+    if (piece) {
+        *ret_hole = piece->kind == WB_EXTENT_ZERO;
+        *ret_end = piece->offset + piece->length;
+        return piece->kind == WB_PIECE_UNKNOWN ? wb_history_fail_gap((unsigned)piece->check) : 0;
+    }
+    r = wb_body_run(&view->present, offset, ret_hole, &end);
+    /* As for reading: a result from the present file is valid if no record has these bytes by now. */
+    r = r == -EBADMSG ? file_view_fail_bundle(view) : r < 0 ? r : file_view_refresh(view);
+    if (r < 0)
+        return r;
+    if (wb_extent_map_find(&view->map, offset, ret_end))
+        return look_at_run(view, offset, ret_hole, ret_end);
+    *ret_end = MIN(*ret_end, end);
+    return 0;
+}
+
+static int seek_locked(struct wb_file_view *view, uint64_t offset, bool hole, uint64_t *ret)
+{
+    int r = file_view_refresh(view);
+
+    while (r == 0 && offset < view->size) {
+        uint64_t end = 0;
+        bool is_hole = false;
+
+        r = look_at_run(view, offset, &is_hole, &end);
+        if (r == 0 && is_hole == hole) {
+            *ret = offset;
+            return 0;
+        }
+        offset = end;
+    }
+    *ret = view->size; /* the end of a file is a hole */
+    return r < 0 ? r : hole ? 0 : -ENXIO;
+}
+
+int wb_file_view_seek(struct wb_file_view *view, uint64_t offset, bool hole, uint64_t *ret)
+{
+    int r;
+
+    if (offset >= view->size)
+        return -ENXIO;
+    pthread_mutex_lock(&view->lock);
+    r = seek_locked(view, offset, hole, ret);
+    pthread_mutex_unlock(&view->lock);
+    return (int)wb_history_end(view->history, view->revision->when, r);
 }
