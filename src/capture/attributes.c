@@ -83,7 +83,7 @@ static int record_xattr(struct wb_plan *plan, struct wb_target *target, int fd, 
     return r;
 }
 
-static int record_attrs(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+static int record_attr_change(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
                         enum wb_op op, uint32_t actor)
 {
     const char *implied = implied_xattr(op);
@@ -168,7 +168,7 @@ static int or_gap(struct wb_store *store, struct wb_change *change, const struct
 int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
                      enum wb_op op, uint32_t actor)
 {
-    return or_gap(store, change, target, record_attrs(store, change, target, fd, op, actor));
+    return or_gap(store, change, target, record_attr_change(store, change, target, fd, op, actor));
 }
 
 int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
