@@ -101,7 +101,7 @@ struct wb_overwrite {
 int wb_capture_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
                        const struct wb_overwrite *overwrite, uint32_t actor);
 
-/* ---- attributes (attributes.c) --------------------------------------------------------------- */
+/* ---- attributes (undo.c) --------------------------------------------------------------- */
 
 /* Before chmod, chown, utimens. `fd` is any descriptor of the object (O_PATH too). */
 int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-
 /*
  * Lost content: before a file's bytes change, those that really change go to its undo log.
  *
@@ -7,17 +6,287 @@
  * where attributes go; all others DATA records in the undo log, as many as the bytes need. They
  * share one `when`, and all are written before the change is made.
  */
-
 #include "capture/undo.h"
+
+#include "base/cleanup.h"
 #include "base/io.h"
 #include "capture/extents.h"
 #include "store/cache/preclone.h"
+#include "store/identity/flags.h"
 #include "store/log/log_index.h"
 #include "store/timeline/timeline.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <glib.h>
+#include <linux/fs.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+
+/*
+ * Before-images that cost nothing: blocks shared with the file, in ID.image (FICLONERANGE).
+ *
+ * The extents carry no checksum (check == 0): computing one would read what the clone avoids
+ * reading, 1 GiB for a truncated file of that size. The shared blocks are those of the file
+ * itself, so they are verified by the file system exactly as well as the file ever was.
+ *
+ * A file rewritten in a row is cloned ahead (store/cache/preclone.h).
+ */
+
+static int undo_writer_open_log(struct wb_undo_writer *writer);
+
+static uint64_t align_down(uint64_t value, uint64_t block)
+{
+    return value - value % block;
+}
+
+static uint64_t align_up(uint64_t value, uint64_t block)
+{
+    return align_down(value + block - 1, block);
+}
+
+/* One FICLONERANGE to the end of the image: 0, WB_UNCHANGED (it must be copied), or -errno. */
+static int share(int image, int fd, uint64_t from, uint64_t to, uint64_t block, uint64_t *ret_source)
+{
+    struct stat st;
+
+    if (fstat(image, &st) < 0)
+        return -errno;
+    struct file_clone_range range = {
+        .src_fd = fd,
+        .src_offset = from,
+        .src_length = to - from,
+        .dest_offset = align_up((uint64_t)st.st_size, block),
+    };
+    if (ioctl(image, FICLONERANGE, &range) < 0) {
+        /* what refuses to share (no data checksums, a swap file, another device) is copied; so is what
+         * the kernel was interrupted in: only a full or broken disk is an error */
+        return errno == ENOSPC || errno == EIO || errno == EDQUOT ? -errno : WB_UNCHANGED;
+    }
+    *ret_source = range.dest_offset;
+    return 0;
+}
+
+/*
+ * Keeps [from, to) of the file, or as much of its middle as is aligned, in ID.image: a clone, or a part of
+ * one made ahead. 0 and what was kept; WB_UNCHANGED: it must be copied. To be called for whatever is about
+ * to change, however small: clones made ahead depend on it.
+ */
+static int undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, struct wb_undo_image *ret)
+{
+    struct wb_store *store = writer->store;
+    struct wb_object object = writer->target->object;
+    bool large = to - from >= WB_LARGE_RANGE;
+    _cleanup_close_ int image = -1;
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+    uint64_t block, ahead;
+    int r;
+
+    *ret = (struct wb_undo_image){.from = from, .to = to};
+    /* a block that is in a clone is kept already: copying it would keep it twice */
+    if (wb_preclone_consume(store, object, from, to, to - from >= WB_PRECLONE_UNIT, &ret->source))
+        return 0;
+    if (!store->can_clone || !large)
+        return WB_UNCHANGED;
+    if (fstat(writer->fd, &st) < 0)
+        return -errno;
+    block = (uint64_t)st.st_blksize;
+    if (block < 512 || block > WB_LARGE_RANGE)
+        return WB_UNCHANGED;
+    ret->from = align_up(from, block);
+    ret->to = align_down(to, block);
+    if (ret->to <= ret->from || ret->to - ret->from < WB_LARGE_RANGE / 2)
+        return WB_UNCHANGED;
+
+    /* the log first: it makes the directory the image goes to */
+    r = undo_writer_open_log(writer);
+    if (r < 0)
+        return r;
+    wb_object_path(object, WB_FILE_IMAGE, path);
+    image = wb_open_own(store->dir_fd, path, O_RDWR | O_CREAT, 0600);
+    if (image < 0)
+        return image;
+    ahead = align_down(wb_preclone_plan(store, object, from, to, (uint64_t)st.st_size), block);
+    if (ahead > ret->to && share(image, writer->fd, ret->from, ahead, block, &ret->source) == 0) {
+        ret->to = ahead < to ? ahead : to;
+        wb_preclone_keep(store, object, image, ret->from, ahead, ret->source, ret->to, block);
+        return 0;
+    }
+    return share(image, writer->fd, ret->from, ret->to, block, &ret->source);
+}
+
+/*
+ * Attributes and extended attributes, as they were before a change of them.
+ */
+
+#define XATTR_SMALL 256
+
+/* What the kernel changes by itself along with attributes: chmod rewrites the mask of an access
+ * ACL, chown drops file capabilities. */
+static const char *implied_xattr(enum wb_op op)
+{
+    switch (op) {
+    case WB_OP_CHMOD:
+        return "system.posix_acl_access";
+    case WB_OP_CHOWN:
+        return "security.capability";
+    default:
+        return NULL;
+    }
+}
+
+/*
+ * The value before: its length, or -ENODATA where there is none. It works on O_PATH descriptors, those of symbolic
+ * links too (it reaches the link itself, not its target).
+ */
+static ssize_t read_xattr(int fd, const char *name, void *value)
+{
+    ssize_t n = wb_recorded_xattr(fd, name, value, XATTR_SMALL);
+
+    /* The kernel takes as much memory for it as it is given room: as a rule there is nothing, or little. */
+    if (n == -ERANGE)
+        n = wb_recorded_xattr(fd, name, value, WB_PAYLOAD_MAX);
+    return n == -EOPNOTSUPP ? -ENODATA : n;
+}
+
+/* The attributes of `target`, which `fd` is of, before the change: 0 or -errno. */
+static int attrs_before(struct wb_store *store, const struct wb_target *target, int fd, struct wb_attrs *ret)
+{
+    int r = 0;
+
+    if (target->known)
+        *ret = *target->known;
+    else
+        r = wb_object_stat(store, fd, NULL, NULL, ret, NULL);
+    if (r >= 0 && !target->self)
+        ret->nlink = target->nlink; /* the graveyard's link is not the user's */
+    return r;
+}
+
+static int record_xattr(struct wb_plan *plan, struct wb_target *target, int fd, const struct wb_attrs *attrs,
+                        const char *name, const void *value, ssize_t length)
+{
+    enum wb_object_file file = target->self ? WB_FILE_CATALOG : WB_FILE_UNDO;
+    struct wb_record *record;
+    struct wb_rec_xattr *xattr;
+    int r = wb_capture_ensure_place(plan->store, target);
+
+    if (r < 0)
+        return r;
+    record = wb_plan_add(plan, target->object, file, WB_REC_XATTR);
+    wb_via_set_target(record, file, target);
+    xattr = &record->xattr;
+    xattr->object = target->object;
+    xattr->attrs = *attrs;
+    xattr->present = length >= 0;
+    xattr->name = name;
+    xattr->name_length = (uint8_t)strlen(name);
+    if (length > 0) {
+        plan->items[plan->count - 1].payload = value;
+        plan->items[plan->count - 1].payload_length = (size_t)length;
+    }
+    r = wb_plan_write(plan);
+    if (r >= 0)
+        wb_change_watch(plan->change, fd, target->object, attrs);
+    if (r >= 0 && !target->self)
+        wb_hint_set(&target->has_undo);
+    return r;
+}
+
+static int record_attr_change(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                        enum wb_op op, uint32_t actor)
+{
+    const char *implied = implied_xattr(op);
+    uint8_t *value = implied ? wb_capture_buffer() : NULL;
+    struct wb_plan plan;
+    struct wb_attrs attrs;
+    struct wb_object object;
+    enum wb_object_file file;
+    struct wb_record *record;
+    struct wb_rec_attr *attr;
+    ssize_t length = -ENODATA;
+    int r;
+
+    wb_plan_init(&plan, store, change, op, actor);
+    if (target->parent)
+        plan.where = target->parent->object;
+    if (target->unborn)
+        return WB_UNCHANGED;
+    r = attrs_before(store, target, fd, &attrs);
+    if (r < 0)
+        return r;
+    if (implied && !value)
+        return -ENOMEM;
+    if (implied && !S_ISLNK(attrs.mode))
+        length = read_xattr(fd, implied, value);
+    if (length >= 0) /* that record holds the attributes as well */
+        return record_xattr(&plan, target, fd, &attrs, implied, value, length);
+    if (length != -ENODATA)
+        return (int)length;
+
+    r = wb_attrs_log(store, target, &object, &file);
+    if (r < 0)
+        return r;
+    record = wb_plan_add(&plan, object, file, WB_REC_ATTR);
+    wb_via_set_target(record, file, target);
+    attr = &record->attr;
+    attr->object = target->object;
+    attr->attrs = attrs;
+    attr->size_after = attrs.size;
+    r = wb_plan_write(&plan);
+    if (r >= 0)
+        wb_change_watch(change, fd, target->object, &attrs);
+    if (r >= 0 && file == WB_FILE_UNDO)
+        wb_hint_set(&target->has_undo);
+    return r;
+}
+
+static int record_one_xattr(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                            const char *name, enum wb_op op, uint32_t actor)
+{
+    uint8_t *value = wb_capture_buffer();
+    struct wb_plan plan;
+    struct wb_attrs attrs;
+    ssize_t length;
+    int r;
+
+    wb_plan_init(&plan, store, change, op, actor);
+    if (target->parent)
+        plan.where = target->parent->object;
+    if (target->unborn)
+        return WB_UNCHANGED;
+    if (strlen(name) > WB_NAME_MAX)
+        return -ERANGE;
+    if (!value)
+        return -ENOMEM;
+    r = attrs_before(store, target, fd, &attrs);
+    if (r < 0)
+        return r;
+    length = read_xattr(fd, name, value);
+    if (length < 0 && (length != -ENODATA || op == WB_OP_REMOVEXATTR))
+        return (int)length;
+    return record_xattr(&plan, target, fd, &attrs, name, value, length);
+}
+
+/* ---- whether or not it can be recorded ------------------------------------------------------- */
+
+static int or_gap(struct wb_store *store, struct wb_change *change, const struct wb_target *target, int r)
+{
+    return r < 0 ? wb_change_gap(store, change, r, target->object, target->self ? WB_FILE_CATALOG : WB_FILE_UNDO) : r;
+}
+
+int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                     enum wb_op op, uint32_t actor)
+{
+    return or_gap(store, change, target, record_attr_change(store, change, target, fd, op, actor));
+}
+
+int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                     const char *name, enum wb_op op, uint32_t actor)
+{
+    return or_gap(store, change, target, record_one_xattr(store, change, target, fd, name, op, actor));
+}
 
 static GPrivate thread_buffer = G_PRIVATE_INIT(free);
 
@@ -35,7 +304,7 @@ uint8_t *wb_capture_buffer(void)
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-int wb_undo_writer_open_log(struct wb_undo_writer *writer)
+static int undo_writer_open_log(struct wb_undo_writer *writer)
 {
     int r;
 
@@ -54,7 +323,7 @@ static int begin(struct wb_undo_writer *writer)
 {
     struct wb_target *target = writer->target;
     struct wb_change *change = writer->change;
-    int r = wb_undo_writer_open_log(writer);
+    int r = undo_writer_open_log(writer);
 
     if (r < 0)
         return r;
@@ -241,7 +510,7 @@ static int copy_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
 static int keep_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
 {
     struct wb_undo_image image;
-    int r = wb_undo_clone(writer, from, to, &image);
+    int r = undo_clone(writer, from, to, &image);
 
     if (r == WB_UNCHANGED)
         return copy_range(writer, from, to);
@@ -359,7 +628,7 @@ static int capture(struct wb_store *store, struct wb_change *change, struct wb_t
     wb_change_init(change, store);
     if (target->unborn || (overwrite->op == WB_OP_WRITE && overwrite->length == 0))
         return WB_UNCHANGED;
-    r = wb_attrs_before(store, target, fd, &attrs);
+    r = attrs_before(store, target, fd, &attrs);
     if (r < 0)
         return r;
 
