@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The list of changes of a name or a directory. versions_walk.c merges the logs, versions_note.c describes a change;
+ * The list of changes of a name or a directory. versions_walk.c merges the logs, versions_walk.c describes a change;
  * this file decides where the walk begins.
  */
 #include "history/history.h"

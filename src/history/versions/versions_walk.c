@@ -2,9 +2,401 @@
 #include "history/versions/versions_walk.h"
 
 #include "history/content/thinned.h"
-#include <errno.h>
-#include <string.h>
 #include "wayback/error.h"
+#include <errno.h>
+#include <glib.h>
+#include <string.h>
+#include <sys/param.h>
+
+/*
+ * Selects the records of a log that concern a lineage.
+ */
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+const struct wb_attrs *wb_record_attrs(const struct wb_record *record)
+{
+    switch (record->type) {
+    case WB_REC_ATTR:
+        return &record->attr.attrs;
+    case WB_REC_DATA:
+        return &record->data.attrs;
+    case WB_REC_XATTR:
+        return &record->xattr.attrs;
+    default:
+        return NULL;
+    }
+}
+
+/* Whether an ATTR or XATTR of a catalog is about `object`; WB_OP_NONE is not an operation of a user. */
+static bool is_about_object(const struct wb_record *record, struct wb_object object)
+{
+    if (record->op == WB_OP_NONE)
+        return false;
+    if (record->type == WB_REC_ATTR)
+        return wb_object_equal(record->attr.object, object);
+    return record->type == WB_REC_XATTR && wb_object_equal(record->xattr.object, object);
+}
+
+/* ---- reading the next record ------------------------------------------------------------------ */
+
+static bool in_catalog(const struct wb_lineage *lineage, const struct wb_record *record)
+{
+    const struct wb_slot *slot;
+
+    if (record->type != WB_REC_NAME)
+        return lineage->bound && is_about_object(record, lineage->object);
+    slot = wb_record_slot(record, lineage->name);
+    if (!slot)
+        return false;
+    if (lineage->follows && !lineage->bound)
+        return slot->present && wb_object_equal(slot->object, lineage->object);
+    return true;
+}
+
+/*
+ * A lineage that begins in the middle of a history reads the change that moved its object away from here: only this
+ * record identifies the object and its attributes.
+ */
+static void lineage_recognise(struct wb_lineage *lineage, const struct wb_record *record)
+{
+    const struct wb_slot *slot;
+
+    if (!lineage->follows || record->type != WB_REC_NAME || record->when != lineage->before)
+        return;
+    slot = wb_record_slot(record, lineage->name);
+    if (!slot || !slot->present)
+        return;
+    if (wb_object_is_none(lineage->object))
+        lineage->object = slot->object;
+    if (wb_object_equal(lineage->object, slot->object))
+        lineage->attrs = slot->attrs;
+}
+
+/* Reads the next record that concerns the lineage, of either log, or of the directory's own. 0, WB_DAMAGED (call again)
+ * or -errno. */
+static int lineage_fill_catalog(struct wb_lineage *lineage)
+{
+    int r;
+
+    while ((r = wb_log_cursor_peek(&lineage->catalog)) == 0) {
+        if (lineage->catalog.head.when >= lineage->before)
+            lineage_recognise(lineage, &lineage->catalog.head);
+        else if (in_catalog(lineage, &lineage->catalog.head))
+            return 0;
+        wb_log_cursor_take(&lineage->catalog);
+    }
+    return r == WB_END ? 0 : r;
+}
+
+/* Changes that could not be recorded are reported as one change without content. */
+static bool is_gap(const struct wb_record *record)
+{
+    /* An open one is reported by the GAP that ended it. */
+    return record->type == WB_REC_GAP && (!(record->flags & WB_RECORD_OPEN) || record->when == WB_WHEN_UNDER_WAY) &&
+           record->gap.reason != WB_GAP_ERASED;
+}
+
+static int lineage_fill_undo(struct wb_lineage *lineage)
+{
+    const struct wb_record *head = &lineage->undo.head;
+    int r;
+
+    while ((r = wb_log_cursor_peek(&lineage->undo)) == 0) {
+        if (head->when < lineage->undo_before && wb_record_attrs(head) && head->op != WB_OP_NONE)
+            return 0;
+        if (head->when < lineage->undo_before && is_gap(head))
+            return 0;
+        wb_log_cursor_take(&lineage->undo);
+    }
+    return r == WB_END ? 0 : r;
+}
+
+static int walk_fill_own(struct wb_walk *walk)
+{
+    const struct wb_record *head = &walk->own.head;
+    int r;
+
+    while ((r = wb_log_cursor_peek(&walk->own)) == 0) {
+        if (head->when < walk->own_before &&
+            (head->type == WB_REC_NAME || is_about_object(head, walk->self) || is_gap(head)))
+            return 0;
+        wb_log_cursor_take(&walk->own);
+    }
+    return r == WB_END ? 0 : r;
+}
+
+int wb_walk_fill(struct wb_walk *walk)
+{
+    int r = walk_fill_own(walk);
+
+    for (unsigned i = 0; r == 0 && i < walk->count; i++) {
+        r = lineage_fill_catalog(&walk->lineages[i]);
+        if (r == 0)
+            r = lineage_fill_undo(&walk->lineages[i]);
+    }
+    return r;
+}
+
+int64_t wb_walk_next_name(const struct wb_walk *walk)
+{
+    int64_t when = walk->own.full ? walk->own.head.when : 0;
+
+    for (unsigned i = 0; i < walk->count; i++) {
+        const struct wb_lineage *lineage = &walk->lineages[i];
+
+        if (lineage->catalog.full && lineage->catalog.head.when > when)
+            when = lineage->catalog.head.when;
+    }
+    return when;
+}
+
+int64_t wb_walk_next_when(const struct wb_walk *walk)
+{
+    int64_t when = wb_walk_next_name(walk);
+
+    for (unsigned i = 0; i < walk->count; i++) {
+        const struct wb_lineage *lineage = &walk->lineages[i];
+
+        if (lineage->undo.full && lineage->undo.head.when > when)
+            when = lineage->undo.head.when;
+    }
+    return when;
+}
+
+/*
+ * Describes one change for display, combined from its records: its parts in one log, the name that changed its object
+ * and the change of the link count. A record with more information replaces the description from one with less.
+ */
+
+enum rank {
+    RANK_ATTR = 1,
+    RANK_XATTR,
+    RANK_DATA,
+    RANK_ENTRY,    /* in a directory's own list    */
+    RANK_FORMER,   /* at a former name of the object */
+    RANK_NAME,     /* of the requested name        */
+};
+
+static bool begin(struct wb_note *note, unsigned rank, const struct wb_record *record)
+{
+    struct wb_version *version = &note->version;
+
+    if (rank <= note->rank)
+        return false;
+    note->rank = rank;
+    memset(version, 0, sizeof(*version));
+    version->when = record->when;
+    version->op = record->op;
+    version->actor = record->actor;
+    return true;
+}
+
+static void set_text(char text[WB_NAME_MAX + 1], const char *from, size_t length)
+{
+    memcpy(text, from, MIN(length, WB_NAME_MAX));
+    text[MIN(length, WB_NAME_MAX)] = '\0';
+}
+
+static void set_other(struct wb_version *version, struct wb_object dir, const char *name, size_t length)
+{
+    version->other_dir = dir;
+    set_text(version->other, name, length);
+}
+
+static void set_place(struct wb_note *note, struct wb_object dir, const char *name, size_t length)
+{
+    note->version.dir = dir;
+    set_text(note->version.name, name, length);
+    note->before_dir = dir;
+    set_text(note->before_name, name, length);
+}
+
+/* The size of a directory has no meaning for users. */
+static uint64_t size_of(const struct wb_attrs *attrs)
+{
+    return S_ISDIR(attrs->mode) ? 0 : attrs->size;
+}
+
+/* Operations that create content, and so determine the size. */
+static bool sets_size(const struct wb_record *record)
+{
+    return record->type == WB_REC_DATA ||
+           (record->type == WB_REC_ATTR && record->op >= WB_OP_WRITE && record->op <= WB_OP_COPY);
+}
+
+static unsigned slot_rank(const struct wb_lineage *lineage)
+{
+    return lineage->follows ? RANK_FORMER : RANK_NAME;
+}
+
+/* The object of a slot's name changed, as the lineage sees it (its state is still that after the change). */
+static void wb_note_slot(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
+                         const struct wb_slot *slot)
+{
+    struct wb_version *version = &note->version;
+
+    if (!begin(note, slot_rank(lineage), record))
+        return;
+    set_place(note, lineage->dir, lineage->name, strlen(lineage->name));
+    if (slot->from_length > 0)
+        set_other(version, slot->from_dir, slot->from_name, slot->from_length);
+    else if (slot->to_length > 0)
+        set_other(version, slot->to_dir, slot->to_name, slot->to_length);
+    version->object = slot->present ? slot->object : lineage->bound ? lineage->object : WB_OBJECT_NONE;
+    version->existed_before = slot->present;
+    version->exists_after = wb_slot_gains(record, slot);
+    if (slot->present) {
+        version->mode_before = slot->attrs.mode;
+        version->size_before = size_of(&slot->attrs);
+    }
+    /* An object that gets the name by rename keeps its size; a new one has none. */
+    if (version->exists_after && lineage->bound &&
+        (slot->from_length > 0 || record->op == WB_OP_RESTORE || record->op == WB_OP_FORGET))
+        version->size_after = size_of(&lineage->attrs);
+}
+
+/* An object came to `lineage`'s name from slot->from_*, where it had `attrs` before. */
+static void wb_note_arrival(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
+                            const struct wb_slot *slot, const struct wb_attrs *attrs)
+{
+    struct wb_version *version = &note->version;
+
+    if (!begin(note, slot_rank(lineage), record))
+        return;
+    set_place(note, slot->from_dir, slot->from_name, slot->from_length);
+    set_other(version, lineage->dir, lineage->name, strlen(lineage->name));
+    version->object = lineage->object;
+    version->existed_before = 1;
+    version->exists_after = 1;
+    if (attrs) {
+        version->mode_before = attrs->mode;
+        version->size_before = version->size_after = size_of(attrs);
+    }
+}
+
+/* Extends the range of a change in several parts: from the first byte of all to the last. */
+static void widen(struct wb_version *version, uint64_t offset, uint64_t length)
+{
+    uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
+    uint64_t old_end = version->offset + version->length;
+
+    if (length == 0 && version->length > 0)
+        return;
+    if (version->length > 0) {
+        offset = MIN(offset, version->offset);
+        end = MAX(end, old_end);
+    }
+    version->offset = offset;
+    version->length = end - offset;
+}
+
+static void note_gap(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record)
+{
+    struct wb_version *version = &note->version;
+
+    if (!begin(note, RANK_ATTR, record))
+        return;
+    if (lineage)
+        set_place(note, lineage->dir, lineage->name, strlen(lineage->name));
+    version->object = lineage ? lineage->object : WB_OBJECT_NONE;
+    version->existed_before = version->exists_after = 1;
+    version->is_gap = true;
+    version->gap_since = record->gap.since;
+    version->gap_open = record->flags & WB_RECORD_OPEN;
+    g_strlcpy(version->detail, wb_gap_reason(record->gap.reason), sizeof(version->detail));
+    if (lineage)
+        version->size_before = version->size_after = size_of(&lineage->attrs);
+}
+
+/* An older change that counts together with the one described: the state before both is the state before the older
+ * one. */
+static void note_joined(struct wb_note *note, const struct wb_record *record)
+{
+    struct wb_version *version = &note->version;
+    const struct wb_attrs *attrs = wb_record_attrs(record);
+
+    if (note->rank == 0 || (version->thinned_since > 0 && version->thinned_since < record->change))
+        return;
+    version->thinned_since = record->change;
+    version->mode_before = attrs->mode;
+    version->size_before = size_of(attrs);
+    if (record->type == WB_REC_DATA)
+        widen(version, record->data.offset, record->data.length);
+    else if (record->type == WB_REC_ATTR && record->flags & WB_RECORD_STAGE)
+        widen(version, record->attr.offset, record->attr.length);
+}
+
+/* DATA, XATTR or ATTR of the lineage's object, NULL: the root itself. */
+static void note_object(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record)
+{
+    struct wb_version *version = &note->version;
+    const struct wb_attrs *attrs = wb_record_attrs(record);
+    unsigned rank = record->type == WB_REC_DATA         ? RANK_DATA
+                    : record->type == WB_REC_XATTR      ? RANK_XATTR
+                    : record->flags & WB_RECORD_STAGE   ? RANK_DATA
+                                                        : RANK_ATTR;
+
+    /* The record that ends a stage describes all of it. */
+    if (wb_record_is_staged(record))
+        return;
+
+    if (record->type == WB_REC_GAP) {
+        note_gap(note, lineage, record);
+        return;
+    }
+    if (wb_record_is_joined(record)) {
+        note_joined(note, record);
+        return;
+    }
+    /* Two lineages may read one log: then every part is read twice, and the range does not change. */
+    if (!begin(note, rank, record)) {
+        if (record->type == WB_REC_DATA && note->rank == rank)
+            widen(version, record->data.offset, record->data.length);
+        return;
+    }
+    if (lineage)
+        set_place(note, lineage->dir, lineage->name, strlen(lineage->name));
+    version->object = lineage ? lineage->object : WB_OBJECT_NONE;
+    version->existed_before = version->exists_after = 1;
+    version->mode_before = attrs->mode;
+    version->size_before = version->size_after = size_of(attrs);
+    if (sets_size(record)) {
+        version->size_after =
+            record->type == WB_REC_DATA ? record->data.size_after : record->attr.size_after;
+        widen(version, record->type == WB_REC_DATA ? record->data.offset : record->attr.offset,
+              record->type == WB_REC_DATA ? record->data.length : record->attr.length);
+    }
+    if (record->type == WB_REC_XATTR)
+        set_text(version->detail, record->xattr.name, record->xattr.name_length);
+}
+
+/* A change of a directory's entries. */
+static void note_entry(struct wb_note *note, struct wb_object dir, const struct wb_record *record)
+{
+    struct wb_version *version = &note->version;
+    const struct wb_slot *slot = &record->name.slots[0];
+
+    if (!begin(note, RANK_ENTRY, record))
+        return;
+    /* A rename inside the directory is described from the name that lost the object. */
+    if (record->name.count == 2 && slot->from_length > 0 && record->name.slots[1].from_length == 0)
+        slot = &record->name.slots[1];
+    version->dir = dir;
+    set_text(version->name, slot->name, slot->name_length);
+    if (slot->to_length > 0)
+        set_other(version, slot->to_dir, slot->to_name, slot->to_length);
+    else if (slot->from_length > 0)
+        set_other(version, slot->from_dir, slot->from_name, slot->from_length);
+    version->existed_before = slot->present;
+    version->exists_after = wb_slot_gains(record, slot) || record->name.count == 2;
+    if (slot->present) {
+        version->mode_before = slot->attrs.mode;
+        version->size_before = size_of(&slot->attrs);
+        if (version->exists_after && record->op == WB_OP_RENAME)
+            version->size_after = size_of(&slot->attrs);
+    }
+}
 
 /* ---- lineages --------------------------------------------------------------------------------- */
 
@@ -108,11 +500,11 @@ static int strand_follow(struct wb_walk *walk, struct wb_lineage *lineage, const
     strand_unbind(lineage);
 
     if (same)
-        wb_lineage_recognise(next, record);
+        lineage_recognise(next, record);
     r = same ? wb_log_cursor_fork(&next->catalog, &lineage->catalog)
              : wb_log_cursor_open(&next->catalog, walk->store, slot->from_dir, WB_FILE_CATALOG);
     if (r == 0)
-        r = wb_lineage_fill_catalog(next);
+        r = lineage_fill_catalog(next);
     if ((r == 0 || r == WB_DAMAGED) && wb_object_is_none(next->object)) {
         wb_walk_drop(walk, walk->count - 1);
         *ret = NULL;
@@ -212,7 +604,7 @@ static int step_catalog(struct wb_walk *walk, struct wb_lineage *lineage, int64_
             r = lineage->follows ? step_object(walk, lineage, head, slot, note, ended)
                                  : step_name(walk, lineage, head, slot, note);
         } else {
-            wb_note_object(note, lineage, head);
+            note_object(note, lineage, head);
             lineage->attrs = *wb_record_attrs(head);
         }
         lineage->reached = head->when;
@@ -220,7 +612,7 @@ static int step_catalog(struct wb_walk *walk, struct wb_lineage *lineage, int64_
         damaged |= r == WB_DAMAGED;
         if (r < 0)
             return r;
-        r = wb_lineage_fill_catalog(lineage);
+        r = lineage_fill_catalog(lineage);
         damaged |= r == WB_DAMAGED;
         if (r < 0)
             return r;
@@ -236,11 +628,11 @@ static int step_undo(struct wb_lineage *lineage, int64_t when, struct wb_note *n
 
     while (lineage->undo.full && head->when == when) {
         lineage->undo_reached = when;
-        wb_note_object(note, lineage, head);
+        note_object(note, lineage, head);
         if (wb_record_attrs(head))
             lineage->attrs = *wb_record_attrs(head);
         wb_log_cursor_take(&lineage->undo);
-        r = wb_lineage_fill_undo(lineage);
+        r = lineage_fill_undo(lineage);
         if (r < 0)
             return r;
         damaged |= r == WB_DAMAGED;
@@ -256,11 +648,11 @@ static int step_own(struct wb_walk *walk, int64_t when, struct wb_note *note)
 
     while (walk->own.full && head->when == when) {
         if (head->type == WB_REC_NAME)
-            wb_note_entry(note, walk->self, head);
+            note_entry(note, walk->self, head);
         else
-            wb_note_object(note, walk->count > 0 ? &walk->lineages[0] : NULL, head);
+            note_object(note, walk->count > 0 ? &walk->lineages[0] : NULL, head);
         wb_log_cursor_take(&walk->own);
-        r = wb_walk_fill_own(walk);
+        r = walk_fill_own(walk);
         if (r < 0)
             return r;
         damaged |= r == WB_DAMAGED;
@@ -299,7 +691,7 @@ static int pass_undo(struct wb_lineage *lineage, int64_t when)
         if (wb_record_attrs(head))
             lineage->attrs = *wb_record_attrs(head);
         wb_log_cursor_take(&lineage->undo);
-        r = wb_lineage_fill_undo(lineage);
+        r = lineage_fill_undo(lineage);
         damaged |= r == WB_DAMAGED;
     }
     lineage->undo.reader.pass = NULL;

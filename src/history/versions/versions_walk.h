@@ -81,32 +81,9 @@ int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note);
 
 void wb_walk_deinit(struct wb_walk *walk);
 
-/* ---- reading the next record (versions_fill.c) -------------------------------------------------- */
+/* ---- reading the next record (versions_walk.c) -------------------------------------------------- */
 
-/* Reads the next record that concerns the lineage, of either log, or of the directory's own. 0, WB_DAMAGED (call again)
- * or -errno. */
-int wb_lineage_fill_catalog(struct wb_lineage *lineage);
-int wb_lineage_fill_undo(struct wb_lineage *lineage);
-int wb_walk_fill_own(struct wb_walk *walk);
-
-/* Takes the object and its attributes from the change at which the lineage begins. */
-void wb_lineage_recognise(struct wb_lineage *lineage, const struct wb_record *record);
-
-/* ---- description (versions_note.c) ------------------------------------------------------------- */
-
-/* The object of a slot's name changed, as the lineage sees it (its state is still that after the change). */
-void wb_note_slot(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
-                  const struct wb_slot *slot);
-
-/* An object came to `lineage`'s name from slot->from_*, where it had `attrs` before. */
-void wb_note_arrival(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
-                     const struct wb_slot *slot, const struct wb_attrs *attrs);
-
-/* DATA, XATTR or ATTR of the lineage's object, NULL: the root itself. */
-void wb_note_object(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record);
-
-/* A change of a directory's entries. */
-void wb_note_entry(struct wb_note *note, struct wb_object dir, const struct wb_record *record);
+/* ---- description (versions_walk.c) ------------------------------------------------------------- */
 
 /* The attributes before in any record that has them for an object; NULL for other types. */
 const struct wb_attrs *wb_record_attrs(const struct wb_record *record);
