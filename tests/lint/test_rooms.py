@@ -52,7 +52,6 @@ CYCLES = [
     ["history/history.c", "history/log_cursor.c", "history/resolve/departures.c", "history/resolve/rename_chain.c",
      "history/resolve/resolve.c", "history/revision.c", "history/state/attrs.c", "history/state/listing.c",
      "history/state/listing_cache.c", "history/state/past_dir.c", "history/state/rights.c"],
-    ["history/versions/moment.c", "history/versions/revision_at.c"],
     ["maintain/prune/prune.c", "maintain/prune/prune_log.c"],
     ["maintain/relocate/move.c", "maintain/relocate/move_to.c"],
     ["maintain/thin/thin_replaced.c", "maintain/thin/thin_store.c"],

@@ -5,9 +5,11 @@
 #include "history/history.h"
 
 #include "history/internal.h"
+#include "history/resolve/path.h"
 #include "store/tables/snapshots.h"
 #include "wayback/at_name.h"
 #include "wayback/when.h"
+#include <errno.h>
 
 /* The newest snapshot of the second that begins at `second`; else that instant itself. */
 static int64_t within_second(const struct wb_snapshots *all, int64_t second)
@@ -88,4 +90,89 @@ int wb_history_at(struct wb_history *history, struct wb_revision *dir, const cha
             break;
     }
     return r;
+}
+
+/*
+ * Resolves "base@TIME" inside a directory.
+ */
+
+/* Whether changes may still be recorded at or before `when`. The clock may have been set back since the last one. */
+static bool is_future(struct wb_store *store, int64_t when)
+{
+    return when > wb_when_now() && when > (store->writable ? wb_store_tick(store) : wb_store_now(store));
+}
+
+/* `base` in `then`, or `then` itself, if that is within the scope: 0, WB_ABSENT or -errno. */
+static int entry_of(struct wb_history *history, struct wb_revision *then, const char *base, struct wb_object scope,
+                    struct wb_revision **ret)
+{
+    struct wb_revision *found __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int r = 0;
+
+    if (*base)
+        r = wb_revision_child(history, then, base, &found);
+    else
+        found = wb_revision_ref(then);
+    if (r == 0 && !wb_revision_is_within(found, scope))
+        r = WB_ABSENT;
+    if (r == 0)
+        *ret = g_steal_pointer(&found);
+    return r;
+}
+
+static int at_instant(struct wb_history *history, struct wb_revision *dir, const char *base, int64_t when,
+                      struct wb_object scope, struct wb_revision **ret)
+{
+    struct wb_revision *then __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *other __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int r;
+
+    /* The future is not known, and an answer must not become wrong by a later change. */
+    if (is_future(history->store, when))
+        return WB_ABSENT;
+    r = wb_revision_shift(history, dir, when, &then);
+    if (r == 0)
+        r = entry_of(history, then, base, scope, ret);
+    if (r != WB_ABSENT)
+        return r;
+    r = wb_path_at(history, dir, "", when, &other);
+    if (r != 0 || (then && wb_object_equal(wb_revision_object(then), wb_revision_object(other))))
+        return r < 0 ? r : WB_ABSENT;
+    return entry_of(history, other, base, scope, ret);
+}
+
+static int before_change(struct wb_history *history, struct wb_revision *dir, const char *base, uint32_t change,
+                         struct wb_revision **ret)
+{
+    struct wb_versions *versions = NULL;
+    struct wb_version version = {0};
+    int r;
+
+    if (change == 0)
+        return WB_ABSENT;
+    r = wb_versions_open(history, dir, base, &versions);
+    if (r < 0)
+        return r;
+    do {
+        r = wb_versions_next(versions, &version);
+    } while (r == 0 && version.change < change);
+
+    /* A damaged record may stand for one or more changes: older counts are not reliable. */
+    if (r == 0)
+        r = wb_versions_before(versions, ret);
+    else if (r > 0)
+        r = r == WB_END ? WB_ABSENT
+                        : wb_history_fail(-EIO, "a damaged record among the changes of \"%s\"", base);
+    wb_versions_free(versions);
+    return r;
+}
+
+int wb_revision_at(struct wb_history *history, struct wb_revision *dir, const char *base, const struct wb_time *time,
+                   struct wb_object scope, struct wb_revision **ret)
+{
+    if (wb_revision_type(dir) != S_IFDIR)
+        return -ENOTDIR;
+    if (time->kind == WB_TIME_INSTANT)
+        return at_instant(history, dir, base, time->instant, scope, ret);
+    return before_change(history, dir, base, time->change, ret);
 }
