@@ -237,12 +237,11 @@ int wb_listing_revision(struct wb_history *history, struct wb_listing *listing, 
 /* Index of `name`, or -1. */
 ssize_t wb_listing_find(const struct wb_listing *listing, const char *name);
 
-/* ---- listings that are kept (listing_cache.c) -------------------------------------------------- */
+/* ---- listings that are kept (listing.c) -------------------------------------------------- */
 
 struct wb_listing_cache *wb_listing_cache_new(void);
 struct wb_listing_cache *wb_listing_cache_free(struct wb_listing_cache *cache);
 struct wb_listing *wb_listing_cached(struct wb_history *history, const struct wb_revision *dir);
-void wb_listing_keep(struct wb_history *history, struct wb_listing *listing);
 
 /* Whether a directory for one name of which that many records were walked had better be listed. */
 bool wb_listing_is_worthwhile(struct wb_history *history, const struct wb_revision *dir, unsigned records);
