@@ -51,7 +51,7 @@ CYCLES = [
     ["daemon/past/past_access.c", "daemon/past/past_perm.c"],
     ["history/history.c", "history/log_cursor.c", "history/resolve/departures.c", "history/resolve/rename_chain.c",
      "history/resolve/resolve.c", "history/revision.c", "history/state/attrs.c", "history/state/listing.c",
-     "history/state/listing_cache.c", "history/state/past_dir.c", "history/state/rights.c"],
+     "history/state/past_dir.c", "history/state/rights.c"],
     ["maintain/prune/prune.c", "maintain/prune/prune_log.c"],
     ["maintain/relocate/move.c", "maintain/relocate/move_to.c"],
     ["maintain/thin/thin_replaced.c", "maintain/thin/thin_store.c"],
@@ -113,7 +113,7 @@ def called():
     """(user, used) for each source that uses a function or an object of another one."""
     found = members(BUILD / "src/libwayback-core.a", "")
     found.update(members(BUILD / "src/daemon/libwayback-daemon.a", "daemon/"))
-    assert len(found) > 300
+    assert len(found) > 200
     defined = {name: source for source, symbols in found.items() for name, letter in symbols.items()
                if letter in "TDBRVWG"}
     for source, symbols in found.items():
