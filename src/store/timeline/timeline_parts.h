@@ -58,7 +58,7 @@ int wb_sorter_next(struct wb_sorter *sorter, struct wb_times_entry *ret);
 /* A file without a name, which is freed when it is closed. */
 int wb_timeline_temporary(int dir_fd);
 
-/* ---- entries from logs (timeline_gather.c) ------------------------------------------------------ */
+/* ---- entries from logs (timeline.c) ------------------------------------------------------ */
 
 struct wb_gathering {
     struct wb_store *store;
@@ -68,9 +68,6 @@ struct wb_gathering {
     const int64_t *failed;      /* `when` of changes to ignore, for readers */
     unsigned failed_count;
 };
-
-/* *ret_held: there are records at or after the horizon. 0 or -errno; a log that does not exist has no records. */
-int wb_gather_log(struct wb_gathering *gathering, struct wb_object object, enum wb_object_file file, bool *ret_held);
 
 /* ---- the timeline -------------------------------------------------------------------------------- */
 
@@ -95,9 +92,6 @@ struct wb_timeline {
     bool prepared;
 };
 
-GHashTable *wb_logids_new(void);
-/* 0 or -ENOMEM. */
-int wb_logids_add(GHashTable *logs, struct wb_object object, enum wb_object_file file);
 static inline bool wb_logids_have(GHashTable *logs, struct wb_object object, enum wb_object_file file)
 {
     struct wb_logid id = {object, file};
@@ -105,29 +99,6 @@ static inline bool wb_logids_have(GHashTable *logs, struct wb_object object, enu
     return g_hash_table_contains(logs, &id);
 }
 
-/* Writes `logs` to the file `pending`. With `lock` held. */
-void wb_timeline_save_pending(struct wb_timeline *timeline);
+/* ---- passes (timeline.c) -------------------------------------------------------------------- */
 
-/* ---- passes (timeline_pass.c) -------------------------------------------------------------------- */
-
-void wb_gathering_init(struct wb_gathering *gathering, struct wb_store *store, int64_t horizon);
-void wb_gathering_deinit(struct wb_gathering *gathering);
-
-/* Reads these logs; with `forget`, removes those without records at or above the horizon from the set. */
-int wb_timeline_gather_logs(struct wb_timeline *timeline, struct wb_gathering *gathering, GHashTable *logs,
-                            bool forget);
-int wb_timeline_gather_all(struct wb_timeline *timeline, struct wb_gathering *gathering);
-
-/*
- * Writes new arrays from the gathered entries, and the old ones except those of the logs in `without` (NULL: no old
- * ones). `named`: they replace the old arrays; else they have no names.
- */
-int wb_timeline_write_anew(struct wb_timeline *timeline, struct wb_gathering *gathering, GHashTable *without,
-                           bool named, struct wb_array *times, struct wb_array *moves);
-
-/* With `lock` held. */
-void wb_timeline_replace(struct wb_timeline *timeline, struct wb_array *times, struct wb_array *moves);
-
-/* ---- for readers (timeline_reader.c) -------------------------------------------------------------- */
-
-int wb_timeline_prepare_reader(struct wb_store *store);
+/* ---- for readers (timeline.c) -------------------------------------------------------------- */
