@@ -62,7 +62,6 @@ CYCLES = [
     ["store/directory/store_dir.c", "store/directory/store_place.c"],
     ["store/graveyard/body_sums.c", "store/graveyard/bundle.c"],
     ["store/inflight/inflight_head.c", "store/inflight/spans.c"],
-    ["store/tables/snapshots.c", "store/tables/snapshots_read.c"],
     ["transfer/receive/apply.c", "transfer/receive/apply_check.c", "transfer/receive/apply_names.c",
      "transfer/receive/apply_object.c", "transfer/receive/apply_records.c"],
     ["transfer/send/send.c", "transfer/send/send_gaps.c", "transfer/send/send_records.c"],
