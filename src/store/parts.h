@@ -104,18 +104,7 @@ struct wb_log_cache *wb_log_cache_new(unsigned limit);
 /* How many logs may stay open: WB_LOGS_OPEN, and more where the process may have more than 1024 descriptors. */
 unsigned wb_logs_limit(void);
 struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache);
-/*
- * A round gives to the disk what was appended to. Whoever needs that waits for a round that began after he asked: what
- * one takes is dirty for nobody else, though it is not on the disk before the round has ended. True: he carries one out
- * himself, and ends it; false: another has.
- */
-bool wb_log_cache_begin_round(struct wb_log_cache *cache);
-void wb_log_cache_end_round(struct wb_log_cache *cache);
 
-/* In a round: the logs that were appended to since the last one. Open ones, linked by `taken`, which are in use until
- * they are put back, all at once, */
-struct wb_log *wb_log_cache_take_dirty(struct wb_log_cache *cache);
-void wb_log_cache_put_dirty(struct wb_log_cache *cache, struct wb_log *logs);
 /* and those closed meanwhile; wb_closed_logs_clear. */
 struct wb_closed_log {
     struct wb_object object;
@@ -125,7 +114,6 @@ struct wb_closed_logs {
     struct wb_closed_log *items;
     size_t count, room;
 };
-struct wb_closed_logs wb_log_cache_take_closed(struct wb_log_cache *cache);
 static inline void wb_closed_logs_clear(struct wb_closed_logs *logs)
 {
     free(logs->items);

@@ -12,19 +12,25 @@
  * syncing a clean file costs next to nothing.
  */
 #include "store/cache/preclone.h"
-#include "store/cache/logs_parts.h"
-#include "store/tables/manifest.h"
-#include "store/timeline/timeline.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/cache/logs_parts.h"
+#include "store/inflight/spans.h"
+#include "store/inflight/stages.h"
+#include "store/parts.h"
+#include "store/tables/manifest.h"
+#include "store/timeline/timeline.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static bool closed_logs_reserve(struct wb_closed_logs *logs);
 
 static size_t hash(struct wb_object object, enum wb_object_file file)
 {
@@ -138,7 +144,8 @@ static void list_add(struct log_list *list, struct log_entry *entry)
     list->count++;
 }
 
-void wb_log_entry_use(struct wb_log_cache *cache, struct log_entry *entry)
+/* Adds or removes one user. With `lock` held. Returns the entries to free without it, linked by `next`. */
+static void log_entry_use(struct wb_log_cache *cache, struct log_entry *entry)
 {
     if (entry->users++ > 0)
         return;
@@ -149,7 +156,7 @@ void wb_log_entry_use(struct wb_log_cache *cache, struct log_entry *entry)
 /* False: there is no memory to remember it, so the log has to remain open. */
 static bool note_closed(struct wb_log_cache *cache, const struct log_entry *entry)
 {
-    if (!wb_closed_logs_reserve(&cache->closed) || !wb_closed_logs_reserve(&cache->overwritten))
+    if (!closed_logs_reserve(&cache->closed) || !closed_logs_reserve(&cache->overwritten))
         return false;
     wb_manifest_note(cache->manifest, entry->object, entry->file, entry->log);
     if (entry->log->dirty)
@@ -159,7 +166,7 @@ static bool note_closed(struct wb_log_cache *cache, const struct log_entry *entr
     return true;
 }
 
-struct log_entry *wb_log_entry_release(struct wb_log_cache *cache, struct log_entry *entry)
+static struct log_entry *log_entry_release(struct wb_log_cache *cache, struct log_entry *entry)
 {
     struct log_entry *gone = NULL;
 
@@ -183,7 +190,7 @@ struct log_entry *wb_log_entry_release(struct wb_log_cache *cache, struct log_en
     return gone;
 }
 
-void wb_log_entries_free(struct log_entry *gone)
+static void log_entries_free(struct log_entry *gone)
 {
     while (gone) {
         struct log_entry *next = gone->next;
@@ -200,12 +207,12 @@ static int entry_use(struct wb_log_cache *cache, struct log_entry *entry)
 {
     int error;
 
-    wb_log_entry_use(cache, entry);
+    log_entry_use(cache, entry);
     while (entry->opening)
         pthread_cond_wait(&cache->opened, &cache->lock);
     error = entry->error;
     if (error < 0)
-        wb_log_entries_free(wb_log_entry_release(cache, entry));
+        log_entries_free(log_entry_release(cache, entry));
     return error;
 }
 
@@ -277,7 +284,7 @@ static int entry_open(struct wb_store *store, struct log_entry *entry, bool crea
     if (r < 0) {
         if (!entry->detached)
             entry_detach(cache, entry);
-        wb_log_entries_free(wb_log_entry_release(cache, entry));
+        log_entries_free(log_entry_release(cache, entry));
     }
     return r;
 }
@@ -325,9 +332,9 @@ void wb_store_put_log(struct wb_store *store, struct wb_log *log)
     if (!log)
         return;
     pthread_mutex_lock(&cache->lock);
-    gone = wb_log_entry_release(cache, log->cached);
+    gone = log_entry_release(cache, log->cached);
     pthread_mutex_unlock(&cache->lock);
-    wb_log_entries_free(gone);
+    log_entries_free(gone);
 }
 
 int wb_store_has_log(struct wb_store *store, struct wb_object object, enum wb_object_file file)
@@ -394,4 +401,348 @@ int wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_o
         entry_free(entry);
     /* Again, because it may have been listed once more before it was dropped. */
     return wb_manifest_withdraw(store, object, file, true);
+}
+
+/*
+ * Selects the cached logs that have to be synced. A thread that appends holds the log, so a log with new records since
+ * the last check is in use, or was released after it: only these are examined, since every fsync calls this.
+ */
+
+/*
+ * A round gives to the disk what was appended to. Whoever needs that waits for a round that began after he asked: what
+ * one takes is dirty for nobody else, though it is not on the disk before the round has ended. True: he carries one out
+ * himself, and ends it; false: another has.
+ */
+static bool log_cache_begin_round(struct wb_log_cache *cache)
+{
+    uint64_t wanted;
+    bool mine = false;
+
+    pthread_mutex_lock(&cache->lock);
+    wanted = cache->begun + 1;
+    while (cache->begun > cache->ended && cache->ended < wanted)
+        pthread_cond_wait(&cache->round, &cache->lock);
+    if (cache->ended < wanted) {
+        cache->begun++;
+        mine = true;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return mine;
+}
+
+static void log_cache_end_round(struct wb_log_cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    cache->ended++;
+    pthread_cond_broadcast(&cache->round);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+/* Reserves space for another one; false: there is no memory. */
+static bool closed_logs_reserve(struct wb_closed_logs *logs)
+{
+    size_t room = logs->room > 0 ? 2 * logs->room : 256;
+    struct wb_closed_log *items;
+
+    if (logs->count < logs->room)
+        return true;
+    items = realloc(logs->items, room * sizeof(*items));
+    if (!items)
+        return false;
+    logs->items = items;
+    logs->room = room;
+    return true;
+}
+
+static struct wb_closed_logs log_cache_take_closed(struct wb_log_cache *cache)
+{
+    struct wb_closed_logs taken;
+
+    pthread_mutex_lock(&cache->lock);
+    taken = cache->closed;
+    cache->closed = (struct wb_closed_logs){0};
+    pthread_mutex_unlock(&cache->lock);
+    return taken;
+}
+
+/* Takes the log if it is dirty; it is in use from then on. */
+static void take(struct wb_log_cache *cache, struct log_entry *entry, struct wb_log **logs)
+{
+    if (entry->opening || entry->detached || !entry->log ||
+        !__atomic_exchange_n(&entry->log->dirty, false, __ATOMIC_RELAXED))
+        return;
+    if (entry->users == 0) {
+        entry->syncing = true;
+        cache->syncing++;
+    }
+    log_entry_use(cache, entry);
+    entry->log->taken = *logs;
+    *logs = entry->log;
+}
+
+/* In a round: the logs that were appended to since the last one. Open ones, linked by `taken`, which are in use until
+ * they are put back, all at once, */
+static struct wb_log *log_cache_take_dirty(struct wb_log_cache *cache)
+{
+    struct log_entry *entry, *next;
+    struct wb_log *logs = NULL;
+
+    pthread_mutex_lock(&cache->lock);
+    for (entry = cache->used.newest; entry; entry = entry->older)
+        take(cache, entry, &logs);
+    for (entry = cache->idle.newest; entry && entry->released > cache->looked; entry = next) {
+        next = entry->older;
+        take(cache, entry, &logs);
+    }
+    cache->looked = cache->releases;
+    pthread_mutex_unlock(&cache->lock);
+    return logs;
+}
+
+static void log_cache_put_dirty(struct wb_log_cache *cache, struct wb_log *logs)
+{
+    struct log_entry *gone = NULL;
+
+    pthread_mutex_lock(&cache->lock);
+    /* The most recently used ones were taken first, and are the last ones here. */
+    for (struct wb_log *log = logs, *following; log; log = following) {
+        struct log_entry *entry = log->cached, *freed;
+
+        following = log->taken;
+        if (entry->syncing)
+            cache->syncing--;
+        entry->syncing = false;
+        freed = log_entry_release(cache, entry);
+        while (freed) {
+            struct log_entry *next = freed->next;
+
+            freed->next = gone;
+            gone = freed;
+            freed = next;
+        }
+    }
+    pthread_mutex_unlock(&cache->lock);
+    log_entries_free(gone);
+}
+
+int wb_log_cache_take_overwritten(struct wb_log_cache *cache, struct wb_closed_logs *ret)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&cache->lock);
+    *ret = cache->overwritten;
+    cache->overwritten = (struct wb_closed_logs){0};
+    for (unsigned i = 0; i < BUCKETS && r == 0; i++) {
+        for (struct log_entry *entry = cache->buckets[i]; entry && r == 0; entry = entry->next) {
+            if (entry->opening || !entry->log || !__atomic_load_n(&entry->log->overwrites, __ATOMIC_RELAXED))
+                continue;
+            if (!closed_logs_reserve(ret))
+                r = -ENOMEM;
+            else if (__atomic_exchange_n(&entry->log->overwrites, false, __ATOMIC_RELAXED))
+                wb_closed_logs_add(ret, entry->object, entry->file);
+        }
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return r;
+}
+
+/* Collects a log with changes for the manifest; it is in use from then on. */
+static void collect(struct wb_log_cache *cache, struct log_entry *entry, struct log_entry **list, size_t *count)
+{
+    if (entry->opening || entry->detached || !entry->log ||
+        !__atomic_exchange_n(&entry->log->unlisted, false, __ATOMIC_RELAXED))
+        return;
+    log_entry_use(cache, entry);
+    list[(*count)++] = entry;
+}
+
+static void list_entry(struct wb_log_cache *cache, struct log_entry *entry, wb_log_lister *lister, void *data)
+{
+    struct wb_manifest_entry listed = {.object = entry->object, .file = entry->file};
+    struct wb_log *log = entry->log;
+    struct log_entry *gone;
+
+    pthread_mutex_lock(&log->lock);
+    listed.end = log->tail;
+    listed.when = log->last_when;
+    log->listed = MAX(log->listed, log->tail);
+    pthread_mutex_unlock(&log->lock);
+    pthread_mutex_lock(&cache->lock);
+    /* A dropped log is about to be removed: its entry is withdrawn already, or will be after this. */
+    if (!entry->detached && listed.end > 0 && !lister(data, &listed))
+        __atomic_store_n(&log->unlisted, true, __ATOMIC_RELAXED);
+    gone = log_entry_release(cache, entry);
+    pthread_mutex_unlock(&cache->lock);
+    log_entries_free(gone);
+}
+
+void wb_log_cache_list(struct wb_log_cache *cache, wb_log_lister *lister, void *data)
+{
+    struct log_entry **list, *next;
+    size_t count = 0;
+
+    pthread_mutex_lock(&cache->lock);
+    list = calloc(cache->used.count + cache->idle.count + 1, sizeof(struct log_entry *));
+    for (struct log_entry *entry = list ? cache->used.newest : NULL; entry; entry = next) {
+        next = entry->older;
+        collect(cache, entry, list, &count);
+    }
+    for (struct log_entry *entry = list ? cache->idle.newest : NULL; entry && entry->released > cache->listed;
+         entry = next) {
+        next = entry->older;
+        collect(cache, entry, list, &count);
+    }
+    if (list)
+        cache->listed = cache->releases;
+    pthread_mutex_unlock(&cache->lock);
+    /* The most recently used ones came first, and are the last ones here. */
+    for (size_t i = count; i-- > 0;)
+        list_entry(cache, list[i], lister, data);
+    free(list);
+}
+
+/* Syncs logs to stable storage, before the changes they describe. */
+
+/* Records refer to cloned before-images, so the images are made durable first. */
+static int sync_images(struct wb_store *store, struct wb_object object)
+{
+    _cleanup_close_ int fd = wb_store_open_file(store, object, WB_FILE_IMAGE, O_RDONLY);
+    _cleanup_close_ int dir = -1;
+    char path[WB_OBJECT_PATH_MAX];
+
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    if (fsync(fd) < 0)
+        return -errno;
+    wb_object_path(object, WB_FILE_IMAGE, path);
+    *strrchr(path, '/') = '\0';
+    dir = openat(store->dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return dir < 0 ? -errno : wb_fsync_dir(dir);
+}
+
+int wb_store_sync_log(struct wb_store *store, struct wb_object object, enum wb_object_file file)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_log *log;
+    int r;
+
+    if (!store->writable)
+        return 0;
+    r = wb_store_get_log(store, object, file, false, &log);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    if (file == WB_FILE_UNDO && store->can_clone)
+        r = sync_images(store, object);
+    if (r == 0) {
+        wb_object_path(object, file, path);
+        r = wb_log_sync(log, store->dir_fd, path);
+    }
+    wb_store_put_log(store, log);
+    return r;
+}
+
+#define WHOLE (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
+
+/* Starts this many writes at once: waiting for each before the next would take a context switch for each. */
+#define CLOSED_AT_ONCE 32
+
+/* An error here occurs again at the sync. */
+static void write_closed(struct wb_store *store)
+{
+    struct wb_closed_logs closed = log_cache_take_closed(store->logs);
+    int fds[CLOSED_AT_ONCE];
+
+    for (size_t begin = 0; begin < closed.count; begin += CLOSED_AT_ONCE) {
+        size_t count = MIN(closed.count - begin, CLOSED_AT_ONCE);
+
+        for (size_t i = 0; i < count; i++) {
+            const struct wb_closed_log *log = &closed.items[begin + i];
+
+            fds[i] = wb_store_open_file(store, log->object, log->file, O_RDONLY | O_CLOEXEC);
+            if (fds[i] >= 0)
+                sync_file_range(fds[i], 0, 0, SYNC_FILE_RANGE_WRITE);
+        }
+        for (size_t i = 0; i < count; i++) {
+            if (fds[i] < 0)
+                continue;
+            sync_file_range(fds[i], 0, 0, WHOLE);
+            close(fds[i]);
+        }
+    }
+    wb_closed_logs_clear(&closed);
+}
+
+void wb_store_write_logs(struct wb_store *store)
+{
+    struct wb_log *logs;
+
+    if (!store->logs || !log_cache_begin_round(store->logs))
+        return;
+    logs = log_cache_take_dirty(store->logs);
+    for (struct wb_log *log = logs; log; log = log->taken)
+        sync_file_range(log->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    for (struct wb_log *log = logs; log; log = log->taken)
+        sync_file_range(log->fd, 0, 0, WHOLE);
+    log_cache_put_dirty(store->logs, logs);
+    write_closed(store);
+    log_cache_end_round(store->logs);
+}
+
+int wb_store_sync_common(struct wb_store *store)
+{
+    int r;
+
+    if (!store->writable)
+        return 0;
+    r = wb_actors_sync(store);
+    if (r >= 0)
+        r = wb_stages_sync(store);
+    return r < 0 ? r : wb_inflight_sync(store->inflight);
+}
+
+static int sync_all(struct wb_store *store)
+{
+    int r = wb_store_sync_common(store);
+
+    if (r < 0)
+        return r;
+    wb_store_write_logs(store);
+    /*
+     * Without the content of users' files, which would reach the disk while it changes, before the records of these
+     * changes. If only a full sync makes all logs durable, the logs are at least written before that content.
+     */
+    if (store->ordered && !store->stamps.unclean)
+        return wb_inflight_commit(store->inflight);
+    if (syncfs(store->dir_fd) < 0)
+        return -errno;
+    store->stamps.unclean = false;
+    return 0;
+}
+
+int wb_store_sync_all(struct wb_store *store)
+{
+    /* A change in this same tick may be made after this. */
+    int64_t begun = wb_spans_clock() - 1;
+    int r;
+
+    if (!store->writable)
+        return wb_store_sync_common(store);
+    r = wb_stages_sync_begin(store);
+    if (r == 0)
+        r = sync_all(store);
+    wb_stages_sync_end(store);
+    if (r == 0)
+        wb_spans_synced(store, begun);
+    return r;
+}
+
+int wb_store_sync_listed(struct wb_store *store)
+{
+    int r;
+
+    wb_manifest_capture(store);
+    r = wb_store_sync_all(store);
+    if (r == 0)
+        wb_manifest_write(store);
+    return r;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Internals of the cache of open logs, only for logs.c and logs_taken.c. */
+/* Internals of the cache of open logs, only for logs.c and logs.c. */
 
 #include "store/parts.h"
 
@@ -54,13 +54,6 @@ struct wb_log_cache {
     struct hint hints[HINTS];
 };
 
-/* Adds or removes one user. With `lock` held. Returns the entries to free without it, linked by `next`. */
-void wb_log_entry_use(struct wb_log_cache *cache, struct log_entry *entry);
-struct log_entry *wb_log_entry_release(struct wb_log_cache *cache, struct log_entry *entry);
-void wb_log_entries_free(struct log_entry *gone);
-
-/* Reserves space for another one; false: there is no memory. */
-bool wb_closed_logs_reserve(struct wb_closed_logs *logs);
 static inline void wb_closed_logs_add(struct wb_closed_logs *logs, struct wb_object object, enum wb_object_file file)
 {
     logs->items[logs->count++] = (struct wb_closed_log){object, file};

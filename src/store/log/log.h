@@ -42,7 +42,7 @@ struct wb_log {
     bool mtime_untrusted; /* its time tells nothing: what is appended is synced at once (unstamped.c) */
     uint64_t noted;    /* timeline.c: the pass that was told of its last record   */
     pthread_mutex_t lock;
-    struct wb_log *taken; /* logs_taken.c: the next one that is given to the disk */
+    struct wb_log *taken; /* logs.c: the next one that is given to the disk */
     void *cached;      /* logs.c: the entry of the cache that holds it            */
 };
 
