@@ -60,7 +60,7 @@ CYCLES = [
      "store/open/signpost_arrive.c", "store/open/store.c", "store/tables/manifest.c", "store/timeline/timeline.c"],
     ["store/directory/store_dir.c", "store/directory/store_place.c"],
     ["store/graveyard/body_sums.c", "store/graveyard/bundle.c"],
-    ["store/inflight/inflight_head.c", "store/inflight/lost_slots.c", "store/inflight/spans.c"],
+    ["store/inflight/inflight.c", "store/inflight/lost_slots.c", "store/inflight/spans.c"],
     ["transfer/receive/apply.c", "transfer/receive/apply_check.c", "transfer/receive/apply_names.c",
      "transfer/receive/apply_object.c", "transfer/receive/apply_records.c"],
     ["transfer/send/send.c", "transfer/send/send_gaps.c", "transfer/send/send_records.c"],

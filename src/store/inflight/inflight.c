@@ -3,7 +3,7 @@
  * The clock, and the changes that are under way.
  *
  * A slot is written when its change begins and again when it ends: by stores into a mapping if the caller requested one
- * (inflight_map.c), otherwise by one pwrite each. Both survive SIGKILL.
+ *, otherwise by one pwrite each. Both survive SIGKILL.
  *
  * The clock over restarts. After SIGKILL the slots and the head are intact, so the largest `when` in them is the last
  * one given out (or less than a log's last_when, which raises the clock when that log is opened). After a power cut
@@ -20,13 +20,423 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/inflight/spans.h"
 #include "wayback/when.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <linux/magic.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
 #include <time.h>
+#include <unistd.h>
+
+/* The head of `inflight`: the clock and its mark, and the fields that reveal power cuts. */
+
+static bool inflight_is_ours(const struct wb_inflight_file *file, size_t length)
+{
+    return (length == sizeof(*file) || length == WB_INFLIGHT_SIZE_9) &&
+           memcmp(file->head.magic, WB_INFLIGHT_MAGIC, sizeof(file->head.magic)) == 0 &&
+           le32toh(file->head.slots) == WB_INFLIGHT_SLOTS;
+}
+
+/* Atomic and durable: a power cut from now on must be detected, and the last one must not be forgotten. */
+static int inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t boot, struct wb_inflight_head *head)
+{
+    int64_t last = inflight->last;
+    int r;
+
+    head->last = htole64((uint64_t)last);
+    head->boot = htole64(boot);
+    head->mark = htole64((uint64_t)(last + WB_MARK_PRECLONE));
+    head->changed = htole64((uint64_t)inflight->changed);
+    head->stamped = htole64((uint64_t)inflight->stamped);
+    head->cut = htole64((uint64_t)inflight->cut);
+    r = wb_pwrite_full(fd, head, sizeof(*head), 0);
+    if (r == 0 && fsync(fd) < 0)
+        r = -errno;
+    if (r == 0)
+        inflight->mark = last + WB_MARK_PRECLONE;
+    return r;
+}
+
+int wb_inflight_write_rested(const struct wb_inflight *inflight, int dir_fd)
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDWR, 0);
+    struct wb_inflight_head head;
+    struct wb_inflight_tail tail;
+    int r = fd < 0 ? fd : wb_pread_exact(fd, &head, sizeof(head), 0);
+
+    if (r < 0)
+        return r;
+    head.last = head.mark = htole64((uint64_t)inflight->last);
+    head.changed = htole64((uint64_t)inflight->changed);
+    r = wb_pwrite_full(fd, &head, sizeof(head), 0);
+    if (r == 0)
+        r = wb_pread_exact(inflight->fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
+    /* The copy was synced as a whole, so all of its content is on the disk. */
+    if (r == 0)
+        tail.synced = htole64((uint64_t)wb_spans_clock());
+    return r < 0 ? r : wb_pwrite_full(fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
+}
+
+void wb_inflight_log_mtimes(const struct wb_inflight *inflight, struct wb_log_mtimes *ret)
+{
+    *ret = (struct wb_log_mtimes){inflight->stamped, inflight->cut, inflight->unclean};
+}
+
+void wb_inflight_peek_log_mtimes(int dir_fd, bool held, struct wb_log_mtimes *ret)
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
+    struct wb_inflight_file file = {0};
+    size_t length = 0;
+
+    *ret = (struct wb_log_mtimes){0};
+    if (fd < 0 || wb_pread_full(fd, &file, sizeof(file), 0, &length) < 0 || !inflight_is_ours(&file, length))
+        return;
+    *ret = (struct wb_log_mtimes){wb_inflight_clock(file.head.stamped), wb_inflight_clock(file.head.cut), false};
+    /* No process has opened it for writing since. */
+    if (!held && ret->since > 0 && wb_inflight_clock(file.head.mark) > wb_inflight_clock(file.head.last) &&
+        !wb_boot_goes_on(dir_fd, le64toh(file.head.boot)))
+        ret->cut = WB_CLOCK_MAX;
+}
+
+/* Queries about changes under way and about changes that failed. */
+
+bool wb_inflight_is_under_way(const struct wb_store *store, int64_t when)
+{
+    const struct wb_inflight *inflight = store->inflight;
+    uint64_t busy;
+
+    if (!inflight)
+        return false;
+    busy = inflight->busy & ~inflight->left_busy & ~inflight->set_aside;
+    for (; busy; busy &= busy - 1)
+        if (inflight->whens[__builtin_ctzll(busy)] <= when)
+            return true;
+    return false;
+}
+
+/* Reads the clock first: a change that takes a slot after that has another `when`, which stayed_quiet detects. */
+int64_t wb_inflight_quiet(struct wb_store *store)
+{
+    int64_t quiet = wb_store_tick(store);
+
+    if (!store->inflight)
+        return wb_store_is_held(store) ? 0 : quiet;
+    return wb_inflight_is_under_way(store, INT64_MAX) ? 0 : quiet;
+}
+
+bool wb_inflight_stayed_quiet(const struct wb_store *store, int64_t quiet)
+{
+    if (quiet == 0)
+        return false;
+    return store->inflight ? store->inflight->last == quiet : !wb_store_is_held(store);
+}
+
+/*
+ * The change of a slot that is free here has ended, or will take the slot later and read the clock after that, hence
+ * after this call.
+ */
+int64_t wb_inflight_low_water(struct wb_store *store)
+{
+    struct wb_inflight *inflight = store->inflight;
+    int64_t horizon = wb_store_tick(store), when;
+    uint64_t busy = inflight->busy & ~inflight->set_aside;
+
+    if (inflight->left_busy)
+        return 0; /* recovery has not run yet */
+    for (; busy; busy &= busy - 1) {
+        int slot = __builtin_ctzll(busy);
+
+        /* The thread has read or will read the clock but has not stored it yet: a matter of nanoseconds. */
+        while ((when = inflight->whens[slot]) == 0 && inflight->busy & UINT64_C(1) << slot)
+            sched_yield();
+        if (when > 0)
+            horizon = MIN(horizon, when);
+    }
+    return horizon;
+}
+
+bool wb_inflight_has(struct wb_store *store, int64_t when)
+{
+    for (int i = 0; i < WB_INFLIGHT_SLOTS; i++)
+        if (store->inflight->busy & UINT64_C(1) << i && store->inflight->whens[i] == when)
+            return true;
+    return false;
+}
+
+bool wb_inflight_is_idle(const struct wb_inflight *inflight)
+{
+    return inflight->busy == 0;
+}
+
+bool wb_inflight_lost_power(struct wb_store *store)
+{
+    return store->inflight->lost_power;
+}
+
+void wb_inflight_set_aside(struct wb_store *store, int slot, const struct wb_inflight_aside *aside)
+{
+    store->inflight->asides[slot] = *aside;
+    atomic_fetch_or(&store->inflight->set_aside, UINT64_C(1) << slot);
+}
+
+bool wb_inflight_has_aside(const struct wb_store *store, int64_t when)
+{
+    const struct wb_inflight *inflight = store->inflight;
+
+    /* A thread that takes a change for another attempt keeps its slot until it is done. */
+    for (uint64_t busy = inflight ? inflight->busy : 0; busy; busy &= busy - 1) {
+        int64_t of = inflight->whens[__builtin_ctzll(busy)];
+
+        if (of > 0 && of <= when)
+            return true;
+    }
+    return false;
+}
+
+bool wb_inflight_has_failed(const struct wb_store *store, int64_t when)
+{
+    const struct wb_inflight *inflight = store->inflight;
+    uint64_t failed = inflight ? inflight->set_aside : 0;
+
+    /* A change that was taken is no longer marked, but keeps its slot. Read this after the marks: its thread counts
+     * first. */
+    if (inflight && inflight->retries > 0)
+        failed |= inflight->busy;
+    for (; failed; failed &= failed - 1) {
+        int64_t of = inflight->whens[__builtin_ctzll(failed)];
+
+        if (of > 0 && of <= when)
+            return true;
+    }
+    return false;
+}
+
+bool wb_inflight_retry_begin(struct wb_store *store)
+{
+    if (!store->inflight || store->inflight->set_aside == 0)
+        return false;
+    store->inflight->retries++;
+    return true;
+}
+
+void wb_inflight_retry_end(struct wb_store *store)
+{
+    store->inflight->retries--;
+}
+
+int wb_inflight_take_aside(struct wb_store *store, struct wb_inflight_aside *ret)
+{
+    struct wb_inflight *inflight = store->inflight;
+    uint64_t waiting = inflight ? inflight->set_aside : 0;
+
+    while (waiting) {
+        int slot = __builtin_ctzll(waiting);
+        uint64_t bit = UINT64_C(1) << slot;
+
+        /* The thread that cleared the bit owns the change. */
+        if (atomic_fetch_and(&inflight->set_aside, ~bit) & bit) {
+            *ret = inflight->asides[slot];
+            return slot;
+        }
+        waiting &= ~bit;
+    }
+    return -1;
+}
+
+/*
+ * Slots of `inflight` as stores into a mapping of the file: bytes in the page cache survive SIGKILL however they got
+ * there, and a store costs a hundredth of a pwrite.
+ *
+ * The process can end after any store. So each store is one word, and their order makes the slot read as free until all
+ * of it is written, and as free again before any of it is cleared: the sequence is the last word to be set and the
+ * first to be cleared. A free slot keeps the `when` of its former change in a word that has another meaning while the
+ * slot is taken; in between no word would hold it, so it is stored in the head before.
+ *
+ * A pwrite can report that the disk is full or failing. A store raises SIGBUS if the page has to be allocated elsewhere
+ * (btrfs, a shared or sparse file), if it was evicted and cannot be read again, or if the file was truncated by another
+ * process. The handler jumps out of the store, and from then on all slots are written by pwrite.
+ */
+
+#ifndef XFS_SUPER_MAGIC
+#define XFS_SUPER_MAGIC 0x58465342
+#endif
+
+/* Numbers of words in a slot. */
+enum { SEQUENCE, WHEN, LOGS_OR_CHANGED, KINDS, A_INO, A_BIRTH, B_INO, B_BIRTH, WORDS };
+
+_Static_assert(WORDS * sizeof(uint64_t) == WB_INFLIGHT_SLOT, "a slot in words");
+_Static_assert(offsetof(struct wb_inflight_slot, changed) == LOGS_OR_CHANGED * sizeof(uint64_t), "its words");
+_Static_assert(offsetof(struct wb_inflight_slot, a_kind) == KINDS * sizeof(uint64_t), "its words");
+_Static_assert(offsetof(struct wb_inflight_slot, b_birth) == B_BIRTH * sizeof(uint64_t), "its words");
+
+/* ---- which words, in which order --------------------------------------------------------------- */
+
+static struct wb_inflight_word of_slot(int slot, unsigned word, uint64_t data)
+{
+    return (struct wb_inflight_word){.at = WB_INFLIGHT_HEAD / 8 + (unsigned)slot * WORDS + word, .data = data};
+}
+
+unsigned wb_inflight_words_taken(int slot, const struct wb_inflight_slot *data,
+                                 struct wb_inflight_word words[WB_INFLIGHT_WORDS])
+{
+    static const uint8_t order[] = {KINDS, A_INO, A_BIRTH, B_INO, B_BIRTH, WHEN, LOGS_OR_CHANGED, SEQUENCE};
+    uint64_t all[WORDS];
+    unsigned count = 0;
+
+    memcpy(all, data, sizeof(all));
+    for (unsigned i = 0; i < G_N_ELEMENTS(order); i++) {
+        if (order[i] == LOGS_OR_CHANGED)
+            words[count++] = (struct wb_inflight_word){
+                .at = offsetof(struct wb_inflight_head, changed) / 8, .data = data->when, .raises = true};
+        words[count++] = of_slot(slot, order[i], all[order[i]]);
+    }
+    return count;
+}
+
+unsigned wb_inflight_words_free(int slot, int64_t last, int64_t changed,
+                                struct wb_inflight_word words[WB_INFLIGHT_WORDS])
+{
+    words[0] = of_slot(slot, SEQUENCE, 0);
+    words[1] = of_slot(slot, WHEN, htole64((uint64_t)last));
+    words[2] = of_slot(slot, LOGS_OR_CHANGED, htole64((uint64_t)changed));
+    return 3;
+}
+
+/* ---- storing them -------------------------------------------------------------------------------- */
+
+/* Where a thread continues if its store fails. */
+struct escape {
+    sigjmp_buf to;
+    const char *page;
+};
+
+static _Thread_local struct escape *volatile escape;
+static struct sigaction action_before;
+
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    struct escape *out = escape;
+    const char *at = info->si_addr;
+
+    (void)context;
+    if (out && info->si_code > 0 && at >= out->page && at < out->page + sizeof(struct wb_inflight_file))
+        siglongjmp(out->to, 1);
+    /* Not caused by this module: restore the previous action. The fault recurs as soon as this returns. */
+    sigaction(SIGBUS, &action_before, NULL);
+    if (info->si_code <= 0)
+        raise(number);
+}
+
+static void catch_bus_errors(void)
+{
+    /* The signal is not deferred: a jump leaves the handler, and then the mask need not be saved. */
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_NODEFER};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, &action_before);
+}
+
+void wb_inflight_store_word(uint64_t *file, const struct wb_inflight_word *word)
+{
+    uint64_t *to = file + word->at, there = __atomic_load_n(to, __ATOMIC_RELAXED);
+
+    if (!word->raises) {
+        __atomic_store_n(to, word->data, __ATOMIC_RELEASE);
+        return;
+    }
+    while (le64toh(there) < le64toh(word->data) &&
+           !__atomic_compare_exchange_n(to, &there, word->data, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        ;
+}
+
+/* After the jump no variable is read that was set after sigsetjmp. */
+static __attribute__((noinline)) bool store_all(uint64_t *file, const struct wb_inflight_word *words, unsigned count)
+{
+    struct escape out = {.page = (const char *)file};
+
+    if (sigsetjmp(out.to, 0) != 0) {
+        escape = NULL;
+        return false;
+    }
+    escape = &out;
+    atomic_signal_fence(memory_order_seq_cst);
+    for (unsigned i = 0; i < count; i++)
+        wb_inflight_store_word(file, &words[i]);
+    atomic_signal_fence(memory_order_seq_cst);
+    escape = NULL;
+    return true;
+}
+
+bool wb_inflight_store(struct wb_inflight *inflight, const struct wb_inflight_word *words, unsigned count)
+{
+    uint64_t *file = inflight->mapped;
+
+    if (!file)
+        return false;
+    if (store_all(file, words, count))
+        return true;
+    /* The mapping itself remains until the end: other threads may be storing. */
+    inflight->mapped = NULL;
+    return false;
+}
+
+/* ---- the mapping ----------------------------------------------------------------------------------- */
+
+/* Whether a mapping and pwrite see the same bytes at once, and both survive a kill. */
+static bool is_local(int fd)
+{
+    struct statfs fs;
+
+    if (fstatfs(fd, &fs) < 0)
+        return false;
+    switch ((uint32_t)fs.f_type) {
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case TMPFS_MAGIC:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void wb_inflight_map(struct wb_store *store)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct wb_inflight *inflight = store->inflight;
+    void *mapping;
+
+    if (!inflight || inflight->mapping || !is_local(inflight->fd))
+        return;
+    mapping = mmap(NULL, sizeof(struct wb_inflight_file), PROT_READ | PROT_WRITE, MAP_SHARED, inflight->fd, 0);
+    if (mapping == MAP_FAILED)
+        return;
+    pthread_once(&once, catch_bus_errors);
+    inflight->mapping = mapping;
+    inflight->mapped = mapping;
+}
+
+static void inflight_unmap(struct wb_inflight *inflight)
+{
+    inflight->mapped = NULL;
+    if (inflight->mapping)
+        munmap(inflight->mapping, sizeof(struct wb_inflight_file));
+    inflight->mapping = NULL;
+}
+
+void wb_inflight_leave(struct wb_store *store)
+{
+    if (store->inflight)
+        inflight_unmap(store->inflight);
+}
 
 static int compare_entries(const void *a, const void *b)
 {
@@ -113,7 +523,7 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
         return fd;
     r = wb_pread_full(fd, &file, sizeof(file), 0, &length);
     /* An invalid file gives no information: the logs raise the clock. */
-    anew = r == 0 && !wb_inflight_is_ours(&file, length);
+    anew = r == 0 && !inflight_is_ours(&file, length);
     if (anew)
         r = start_anew(fd, &file);
     else if (r == 0 && length < sizeof(file))
@@ -121,7 +531,7 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
     if (r < 0)
         return r;
     take_over(inflight, &file, dir_fd);
-    r = wb_inflight_write_head(inflight, fd, boot, &file.head);
+    r = inflight_write_head(inflight, fd, boot, &file.head);
     if (r == 0 && anew)
         r = wb_fsync_dir(dir_fd);
     if (r < 0)
@@ -159,7 +569,7 @@ struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight)
 {
     if (!inflight)
         return NULL;
-    wb_inflight_unmap(inflight);
+    inflight_unmap(inflight);
     write_mark(inflight, inflight->last, 0);
     close(inflight->fd);
     pthread_mutex_destroy(&inflight->mark_lock);
@@ -212,7 +622,7 @@ static bool look(const struct wb_store *store, struct wb_inflight_file *ret)
     size_t length = 0;
 
     *ret = (struct wb_inflight_file){0};
-    return fd >= 0 && wb_pread_full(fd, ret, sizeof(*ret), 0, &length) == 0 && wb_inflight_is_ours(ret, length);
+    return fd >= 0 && wb_pread_full(fd, ret, sizeof(*ret), 0, &length) == 0 && inflight_is_ours(ret, length);
 }
 
 int64_t wb_store_look_for_change(const struct wb_store *store)

@@ -13,7 +13,6 @@
 /* A clock beyond this (the year 2116) does not come from a valid file. */
 #define WB_CLOCK_MAX (INT64_C(1) << 62)
 
-
 struct wb_inflight_head {
     char magic[8];
     uint32_t slots;
@@ -101,11 +100,8 @@ uint64_t wb_boot_id(int dir_fd);
  * it exists and is visible here.
  */
 bool wb_boot_goes_on(int dir_fd, uint64_t boot);
-bool wb_inflight_is_ours(const struct wb_inflight_file *file, size_t length);
-/* Atomic and durable: a power cut from now on must be detected, and the last one must not be forgotten. */
-int wb_inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t boot, struct wb_inflight_head *head);
 
-/* ---- slots in a mapping (inflight_map.c) ------------------------------------------------------- */
+/* ---- slots in a mapping (inflight.c) ------------------------------------------------------- */
 
 struct wb_inflight_word {
     unsigned at; /* in words of the file */
@@ -123,4 +119,3 @@ unsigned wb_inflight_words_free(int slot, int64_t last, int64_t changed,
 void wb_inflight_store_word(uint64_t *file, const struct wb_inflight_word *word);
 /* False: there is no mapping, or it failed; then the caller writes the slot. */
 bool wb_inflight_store(struct wb_inflight *inflight, const struct wb_inflight_word *words, unsigned count);
-void wb_inflight_unmap(struct wb_inflight *inflight);
