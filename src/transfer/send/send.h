@@ -20,10 +20,10 @@ struct wb_sent_name {
 /* What the records contain about an object. */
 struct wb_sent {
     struct wb_object object; /* first: it is found by this */
-    bool known;              /* it had one of these names at `since`, so the copy has it    */
-    bool whole;              /* it is unknown which parts of its content were changed       */
-    bool named;              /* a record contains a name of it                              */
-    bool changed;            /* its content or attributes were changed                      */
+    bool known;              /* it had one of the recorded names at `since`: the copy has it */
+    bool whole;              /* it is unknown which parts of its content were changed        */
+    bool named;              /* a record contains a name of it                               */
+    bool changed;            /* its content or attributes were changed                       */
     bool buried;
     bool sent, sent_whole;
     uint64_t least;          /* its size was at least that, all the time    */
@@ -53,7 +53,7 @@ struct wb_sending {
     GHashTable *unknown; /* the same: and something of them is not known */
     GHashTable *foreign; /* the same: and the copy may have nothing of what is below */
     GArray *gaps;        /* struct wb_open_gap: changes without a record so far (send_gaps.c) */
-    guint refused;       /* the number of gaps because the store took no records; the others are by wayback.conf */
+    guint refused;       /* so many, the first ones, because the store took no records; the others by wayback.conf */
     int64_t clock;       /* of the wall, when `until` was chosen                                 */
     uint8_t *data;       /* WB_RECORD_MAX bytes */
     struct wb_copy_result *result;

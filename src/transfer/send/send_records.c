@@ -216,7 +216,7 @@ static int send_record(struct log_walk *walk, const struct place *place, uint32_
 
 /* ---- one log ------------------------------------------------------------------------------------ */
 
-/* The record stands for history pruned by age in the whole store, which the header of the stream states already. */
+/* Whether it stands for history pruned by age in the whole store, which the header of the stream states already. */
 static bool is_listed(const struct log_walk *walk, const struct wb_record *record)
 {
     return record->type == WB_REC_FILLER && record->filler.until <= wb_store_horizon(walk->sending->store);
