@@ -4,8 +4,8 @@
 /*
  * One run of a check, shared by the files of this floor.
  *
- * The store is looked at from below: with its own descriptors, so that nothing has to be sound for the rest to be
- * looked at. Memory grows with the number of objects that the store tells of or the tree has, not with what is kept.
+ * The check reads the files of the store through its own descriptors, so that damage in one part does not prevent the
+ * check of the others. Memory grows with the number of objects in the store and the tree, not with the size of history.
  */
 
 #include "store/store.h"
@@ -33,7 +33,7 @@ struct wb_checking {
     GArray *lost;             /* struct wb_manifest_entry: logs to be mended; NULL: none          */
     GHashTable *aborted;      /* `when` of changes that never happened: int64_t                  */
     int64_t beyond;           /* `when` of the newest record of a later version                  */
-    bool damaged;             /* what some records told is not known                             */
+    bool damaged;             /* the content of some records is not known                        */
     bool forgotten;           /* a log has a FILLER: records of older states were deleted        */
     GHashTable *actors;       /* offsets / 8 of actors; NULL: not to be trusted                  */
     uint64_t actors_end;
@@ -51,14 +51,14 @@ struct wb_known {
     uint8_t files;          /* bit 1 << enum wb_object_file             */
     bool is_dir;            /* in the tree                              */
     bool summed;            /* the manifest has checksums of it as a deleted file */
-    bool told;              /* a record of some other log speaks of it  */
+    bool mentioned;         /* by a record of some other log            */
     bool is_file;           /* a regular file, in the tree; then:       */
     uint64_t size;          /* also of a deleted one                    */
     int64_t mtime, ctime;
     int64_t newest;         /* `when` of the newest record about it     */
     int64_t lost;           /* of the newest that took a name of a regular file away, and its size then */
     uint64_t lost_size;
-    int64_t resized;        /* of the newest that tells the size it left, 0: none; and that size */
+    int64_t resized;        /* of the newest with the size after its change, 0: none; and that size */
     uint64_t size_after;
     int64_t beyond;         /* of the newest in its own log that is of a later version */
     struct wb_object dir;   /* a directory that has a name of it */
@@ -90,7 +90,7 @@ bool wb_check_progress(struct wb_checking *checking, uint64_t files, uint64_t by
 /* Whether what costs nothing, or, with `all`, what takes a decision, is to be mended. */
 bool wb_check_mends(const struct wb_checking *checking, bool all);
 
-/* Tells of something that could be mended: as REPAIRED where `r` is 0, else as WRONG with the reason. */
+/* Reports a finding that could be repaired: as REPAIRED if `r` is 0, else as WRONG with the reason. */
 void wb_check_report_mended(struct wb_checking *checking, int r, const char *code, struct wb_check_where where,
                             const char *done, const char *format, ...) __attribute__((format(printf, 6, 7)));
 
@@ -153,8 +153,8 @@ bool wb_external_is_staged(const struct wb_checking *checking, struct wb_object 
 int wb_check_gaps(struct wb_checking *checking);
 
 /*
- * The manifest, and the logs by it (manifest.c). What can be mended waits until the tree was looked at, which tells
- * where directories are.
+ * Checks the manifest, and the logs by it (manifest.c). Repairs wait until the tree was walked, which shows where
+ * directories are.
  */
 int wb_check_manifest(struct wb_checking *checking);
 int wb_check_manifest_mend(struct wb_checking *checking);
@@ -162,7 +162,7 @@ int wb_check_manifest_mend(struct wb_checking *checking);
 /* The timeline (times.c). */
 int wb_check_timeline(struct wb_checking *checking);
 
-/* Binds the store to the tree as it is now; `dry`: only tells (rebind.c). 0, or -errno with a line. */
+/* Binds the store to the tree as it is now; `dry`: only reports (rebind.c). 0, or -errno with a line. */
 int wb_check_rebind(struct wb_checking *checking, bool dry, struct wb_error *why);
 
 /* ---- mending (mend.c) -------------------------------------------------------------------------- */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Content that changed behind the mount. The past of a file is what was kept of it laid over what it is now; where
- * somebody else changed what it is now, that is not its past any more.
+ * Finds content that changed behind the mount. A past state of a file is made of recorded bytes laid over its present
+ * content; if the present content was changed without a record, that result is wrong.
  *
- * Records hold the state before, so what a change left is told by two things only. Many records say the size that
- * they left, or would have left had the disk not been full. And a change moves the times of the file when it is made,
- * hardly later than its record: times that lie well after everything that is recorded of a file were made by somebody
- * else (ctime cannot be set, and of changes of content mtime goes with it). Nothing is said of files without records,
- * since there is nothing to compare with. A record of a later version may tell of any change at its time: of the object
- * whose log it is in, or, in a catalog, of anything that has a name there.
+ * Records hold the state before, so only two facts show the state after a change. Many records have the size after the
+ * change, or the size it would have had if the disk had not been full. And a change sets the times of the file, hardly
+ * later than its record: times well after the last record of a file are those of an unrecorded change (ctime cannot be
+ * set, and changes of content set mtime as well). Nothing is reported for files without records, since there is nothing
+ * to compare with. A record of a later version may describe any change at its time: of the object whose log it is in,
+ * or, in a catalog, of anything that has a name there.
  */
 #include "check/checking.h"
 
@@ -27,7 +27,7 @@ static bool leaves_content(unsigned op)
            op == WB_OP_REMOVEXATTR || op == WB_OP_LINK || op == WB_OP_UNLINK || op == WB_OP_RENAME;
 }
 
-/* 0: a size that is not told. */
+/* size_after becomes 0 if the record does not limit the size. */
 static void note_size(struct wb_known *known, int64_t when, unsigned op, uint64_t size)
 {
     /* A write may have come to its end early, on a full disk; so at most this size. */
@@ -58,7 +58,7 @@ void wb_external_note(struct wb_checking *checking, struct wb_object object, con
         return;
     /*
      * A backward walk gives all records of a write session the `when` of its end, and joined ones that of the newest.
-     * Only `written` tells which of them is the newest, and so which one knows the size that was left.
+     * Only `written` shows which of them is the newest, and so which one has the size after the changes.
      */
     known->newest = MAX(known->newest, record->written);
     if (record->type == WB_REC_NAME)
@@ -96,7 +96,7 @@ bool wb_external_is_staged(const struct wb_checking *checking, struct wb_object 
     return wb_stages_find(checking->store ? checking->store : &probe, object, &entry, NULL) == 1;
 }
 
-/* Whether it did; *ret_why tells how that is known. */
+/* Whether the content was changed behind the mount; *ret_why is the evidence. */
 static bool is_external(struct wb_checking *checking, const struct wb_known *known, const char **ret_why)
 {
     int64_t beyond = newest_beyond(checking, known), newest = MAX(known->newest, beyond);

@@ -6,8 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static void tell(struct wb_checking *checking, enum wb_check_state state, const char *code,
-                 struct wb_check_where where, const char *remedy, const char *text)
+static void report_finding(struct wb_checking *checking, enum wb_check_state state, const char *code,
+                           struct wb_check_where where, const char *remedy, const char *text)
 {
     struct wb_check_finding finding = {state,    code,     where.file, where.path,
                                        where.from, where.to, text,       remedy ? remedy : ""};
@@ -28,7 +28,7 @@ void wb_check_report(struct wb_checking *checking, enum wb_check_state state, co
     va_start(arguments, format);
     text = g_strdup_vprintf(format, arguments);
     va_end(arguments);
-    tell(checking, state, code, where, remedy, text);
+    report_finding(checking, state, code, where, remedy, text);
 }
 
 void wb_check_report_mended(struct wb_checking *checking, int r, const char *code, struct wb_check_where where,
@@ -42,7 +42,7 @@ void wb_check_report_mended(struct wb_checking *checking, int r, const char *cod
     va_end(arguments);
     if (r < 0)
         failed = g_strdup_printf("could not be repaired: %s", g_strerror(-r));
-    tell(checking, r < 0 ? WB_CHECK_WRONG : WB_CHECK_REPAIRED, code, where, failed ? failed : done, text);
+    report_finding(checking, r < 0 ? WB_CHECK_WRONG : WB_CHECK_REPAIRED, code, where, failed ? failed : done, text);
 }
 
 bool wb_check_progress(struct wb_checking *checking, uint64_t files, uint64_t bytes)

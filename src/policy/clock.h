@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * What time it is, where ages go by that. A wall clock that is set far ahead by mistake makes all of the history old at
- * once, and what is forgotten for it does not come back with the right time. So its progress is compared with that of a
- * clock that nobody can set and that goes on while the machine sleeps (CLOCK_BOOTTIME). A pure function: it is told
- * what they show.
+ * The time by which ages are computed. A wall clock that is set far ahead by mistake makes all history old at once, and
+ * history that is pruned for that reason is lost even after the clock is corrected. So its progress is compared with
+ * that of a clock that cannot be set and that also runs while the machine sleeps (CLOCK_BOOTTIME). A pure function: the
+ * caller passes both times.
  *
- * As long as the wall clock is not believed, time goes on from where it was. That ends when the wall clock comes back,
- * or has stayed there for long: a machine that was off all the time looks the same.
+ * As long as the wall clock is not believed, time continues from the last believed value. That ends when the wall clock
+ * is set back, or has kept the new time for long: after a long time off, a machine looks the same.
  */
 
 #include <stdbool.h>

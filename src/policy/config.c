@@ -61,7 +61,7 @@ static void complain_form(struct wb_config_parser *parser, const struct wb_confi
                 line->section);
 }
 
-/* 1: one was read, 0: there are no more, -1: a mistake, told. */
+/* 1: one was read, 0: there are no more, -1: a mistake, which was reported. */
 static int take_pattern(struct wb_config_parser *parser, const struct wb_config_line *line, const char **at,
                         struct wb_patterns *patterns)
 {

@@ -62,13 +62,13 @@ void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_sta
     step = CLAMP(reach / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
     plan->again = add(add(state->begins, reach), step);
     horizon = state->now > reach ? state->now - reach : 0;
-    /* States before a snapshot go with it. Snapshots come and go, of which nobody tells: it is looked at again. */
+    /* States before a snapshot can be pruned once it is deleted. No event announces that: the caller checks again. */
     if (state->pinned > 0 && horizon > state->pinned) {
         plan->pinned = true;
         plan->again = add(state->now, step);
         horizon = state->pinned;
     }
-    /* Where the rest goes up to the same moment, there is nothing beyond it. */
+    /* If all other history is pruned up to the same moment, nothing is left to prune beyond it. */
     if (plan->pinned || wb_policy_shortest_reach(policy) < reach)
         again = decide_beyond(state, wb_policy_shortest_reach(policy), horizon, plan);
     if (horizon >= add(state->begins, step)) {

@@ -2,15 +2,16 @@
 #pragma once
 
 /*
- * When the daemon forgets by itself, and what: policy (policy.h) and the state of the store to a horizon (prune.h). A
- * pure function: no file is opened, no clock is read. Something else acts (daemon/keeper/keeper.c).
+ * Decides when the daemon prunes history, and which: computes a horizon (prune.h) from the policy (policy.h) and the
+ * state of the store. A pure function: it opens no file and reads no clock. daemon/keeper/keeper.c carries it out.
  *
- * Where the policy tells how much room there is to be (max-size, reserve), what is past its age stays until room is
- * short. Then maintain/usage/room.h tells which horizon suffices.
+ * If the policy limits space (max-size, reserve), expired versions are kept until space runs low. Then
+ * maintain/usage/room.h computes which horizon suffices.
  *
- * The horizon is one moment for the whole tree. Where a snapshot of a directory, or a section with a longer age, stops
- * it, the logs of what these do not cover are forgotten `beyond` it (prune.h). What a policy gives up amid a history is
- * thinned out (thin_store.h); with max-size or reserve only where room is short, and then before the oldest of all.
+ * The horizon is one moment for the whole tree. If a snapshot of a directory, or a section with a longer age, stops
+ * it, the logs that these do not cover are pruned `beyond` it (prune.h). Versions that a policy releases in the middle
+ * of a history are thinned out (thin_store.h); with max-size or reserve only if space is low, and then before the
+ * oldest history is pruned.
  */
 
 #include "policy/policy.h"
@@ -45,8 +46,8 @@ struct wb_keeper_plan {
 void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_state *state, struct wb_keeper_plan *plan);
 
 /*
- * Single versions that it gives up before others are looked for at such intervals, with max-size or reserve at most
- * so often: a part of the shortest age that it tells. WB_FOREVER: it gives up none.
+ * The interval at which to search for single versions that the policy releases before older ones; with max-size or
+ * reserve the least interval. It is a part of the shortest age in the policy. WB_FOREVER: the policy releases none.
  */
 #define WB_KEEPER_THIN_UNAGED (600 * WB_WHEN_SECOND) /* where only a number of versions is said */
 int64_t wb_keeper_thin_pause(const struct wb_policy *policy);

@@ -14,7 +14,7 @@ import random
 import stat
 from typing import Callable, NamedTuple
 
-from mounts import epoch
+from mounts import LIMIT, epoch
 from operations import EXCHANGE, KEEP_SIZE, PUNCH, ZERO, fallocate, renameat2
 
 WHITEOUT = 4
@@ -359,7 +359,7 @@ def removexattr(d, *_):
 
 
 def run_tool(mount, *command):
-    result = mount.run_tool(*command, timeout=60)
+    result = mount.run_tool(*command, timeout=LIMIT)
     if result.returncode:
         raise OSError(max(result.returncode, 1), result.stdout)
 

@@ -34,7 +34,7 @@ KINDS = ("ext4", "btrfs") if SANITIZED else ("ext4", "xfs", "btrfs", "tmpfs")
 # Nor does a mount depend on its user; the code of ours that does is covered by the tests that use a user_mount.
 MOUNTED_BY = ("root",) if SANITIZED else ("root", "user")
 CLONE_NEWNS = 0x20000
-TIMEOUT = 400  # seconds one test may take
+TIMEOUT = 1200  # seconds one test may take, on a machine that has much else to do
 MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-I", "256", "-m", "0"),
         "xfs": ("mkfs.xfs", "-q", "-m", "reflink=1"),
         "btrfs": ("mkfs.btrfs", "-q")}

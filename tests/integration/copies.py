@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 
-from mounts import moment
+from mounts import LIMIT, moment
 from stepping import run_to_call
 from treestate import differences, state_of
 
@@ -128,14 +128,14 @@ def follower(copy):
     def wait_until_at(when):
         until = 0
         while until < when:
-            assert select.select([receiver.stdout], [], [], 60)[0], "the copy does not follow"
+            assert select.select([receiver.stdout], [], [], LIMIT)[0], "the copy does not follow"
             until = json.loads(receiver.stdout.readline())["until"]
 
     def end():
         """It stops when requested, and the copy has every state up to then."""
         sender.send_signal(signal.SIGTERM)
-        assert sender.wait(timeout=60) == 128 + signal.SIGTERM
+        assert sender.wait(timeout=LIMIT) == 128 + signal.SIGTERM
         receiver.stdout.read()
-        assert receiver.wait(timeout=60) == 0
+        assert receiver.wait(timeout=LIMIT) == 0
 
     return sender, receiver, wait_until_at, end

@@ -28,7 +28,7 @@ BUILD = Path(os.environ.get("WAYBACK_BUILD")
 TOOLS = ("vstat", "vdiff", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vlog", "vdump", "vfsck",
          "vcompact", "vdf", "vprune", "vstore", "vsend", "vreceive")
 NOBODY = (65534, 65534)
-LIMIT = 120  # seconds for work that takes a moment on an idle machine
+LIMIT = 300  # seconds for work that takes a moment on an idle machine
 AT_ONCE = 1000  # this many paths are one command line
 SECOND = (1234, 1235)  # another user
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from mounts import QUICK, begin_child, end_of_child, moment
+from mounts import LIMIT, QUICK, begin_child, end_of_child, moment
 
 SIZE = (2 << 20) + 1234
 STEPS = 40 if QUICK else 60
@@ -184,7 +184,7 @@ def test_unreferenced_blocks_are_given_back(sharing):
             stream.write(bytes([i + 1]) * piece)
             most = max(most, shared(sharing))
         assert most > used + piece, "nothing was cloned ahead: this test proves nothing"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LIMIT
     while shared(sharing) > used:  # the release comes after close(2) has returned
         assert time.monotonic() < deadline, shared(sharing)
         time.sleep(0.02)

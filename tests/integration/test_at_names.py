@@ -66,7 +66,7 @@ def shell(tree, script):
 
 def act(tree, name, way):
     """The error's name, or nothing."""
-    return tree.tool("env", "-C", tree.path, sys.executable, "-c", PROGRAM, name, way, user=tree.who).stdout.strip()
+    return tree.tool("env", "-C", tree.path, sys.executable, "-IS", "-c", PROGRAM, name, way, user=tree.who).stdout.strip()
 
 
 @pytest.mark.parametrize("way", CREATIONS)

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from by_hand import control
 from mounts import NOBODY, SECOND, epoch, moment, mounted_at
-from test_users import control
 
 HELLO, ERASE, COMPACT, PRUNE, BUDGET = 1, 5, 20, 21, 25
 # A root of its own, with the mount in it, as a container has it.
@@ -82,10 +82,10 @@ def test_changes_of_the_store_are_refused(shared, way, maker):
 
 def ask_from(shared, way, command, path="", flags=0):
     """The number of the error that a request made by hand returns, 0 for none, and its reply."""
-    code = "import sys; sys.path.insert(0, sys.argv[1])\nfrom test_users import control\n" \
+    code = "import sys; sys.path.insert(0, sys.argv[1])\nfrom by_hand import control\n" \
            "try:\n    sys.stdout.buffer.write(b'0 ' + control(sys.argv[2], *map(int, sys.argv[3:4]), sys.argv[4], " \
            "flags=int(sys.argv[5])))\nexcept OSError as error:\n    print(error.errno, '')"
-    answer = subprocess.run([*way, sys.executable, "-c", code, os.path.dirname(__file__), str(shared.path), str(command), path,
+    answer = subprocess.run([*way, sys.executable, "-IS", "-c", code, os.path.dirname(__file__), str(shared.path), str(command), path,
                              str(flags)], check=True, stdout=subprocess.PIPE).stdout
     number, data = answer.split(b" ", 1)
     return int(number), data
@@ -132,9 +132,9 @@ def test_snapshots_of_other_directories_are_not_shown(shared, way):
     shared.tool("vsnap", "create", "secret", shared.path / "private")
     shared.tool("vsnap", "create", "open", shared.path / "d")
     assert "secret" in shared.tool("vsnap", "list", shared.path).stdout
-    script = "import sys; sys.path.insert(0, sys.argv[1]); from test_users import control; " \
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from by_hand import control; " \
              "sys.stdout.buffer.write(control(sys.argv[2], 7, ''))"
-    answer = subprocess.run([*way, sys.executable, "-c", script, os.path.dirname(__file__), str(shared.path / "d")], check=True,
+    answer = subprocess.run([*way, sys.executable, "-IS", "-c", script, os.path.dirname(__file__), str(shared.path / "d")], check=True,
                             stdout=subprocess.PIPE).stdout
     assert b"open" in answer and b"known" in answer and b"secret" not in answer
 

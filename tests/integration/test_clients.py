@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import crowd
 import pytest
 
-from mounts import QUICK, mounted_at, moment, run
+from mounts import LIMIT, QUICK, moment, mounted_at, run
 
 CLIENTS = 16 if QUICK else 64
 STEPS = 12 if QUICK else 40
@@ -95,7 +95,7 @@ def test_others_continue_while_some_are_stuck(freezable, maker):
     assert not list(store.rglob("*.undo"))
     run("fsfreeze", "--freeze", freezable)
     # Whatever fails here, no process is left hanging.
-    guard = subprocess.Popen(["sh", "-c", "sleep 100; exec fsfreeze --unfreeze \"$0\"", str(freezable)],
+    guard = subprocess.Popen(["sh", "-c", "sleep 600; exec fsfreeze --unfreeze \"$0\"", str(freezable)],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
     def overwrite(file):
@@ -107,7 +107,7 @@ def test_others_continue_while_some_are_stuck(freezable, maker):
     try:
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + LIMIT
         while len([log for log in store.rglob("*.undo") if log.stat().st_size]) < len(stuck):
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -147,7 +147,7 @@ def test_it_ends_although_a_file_is_still_open(maker):
         stream.write(b"x" * 10000)
         stream.flush()
         mount.process.send_signal(signal.SIGTERM)
-        assert mount.process.wait(timeout=90) == 0
+        assert mount.process.wait(timeout=LIMIT) == 0
     mount.kill()
     assert mounted_at(mount.path) is None
     assert (mount.source / "f").read_bytes() == b"x" * 10000

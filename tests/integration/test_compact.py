@@ -7,7 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from mounts import NOBODY, epoch, moment
+from mounts import LIMIT, NOBODY, epoch, moment
 from preload import preloaded
 from test_bundles import NAMES, RELEASES, bundles, releases
 from test_bundles import check as check_releases
@@ -95,7 +95,7 @@ def test_idle_history_is_packed_as_wayback_conf_says(mount):
         stream.write("[history]\ncompact-after = 1s\n[path \"/src/file0\" \"never\"]\ncompact = none\n"
                      "[path \"file1\"]\ncompact = zstd\n")
     packed = (len(NAMES) - 1) * (RELEASES - 1)
-    limit = time.monotonic() + 180
+    limit = time.monotonic() + LIMIT
     while store_size(mount) - size > before / 2 or len(bundles(mount)) < packed:
         assert time.monotonic() < limit, "nothing was packed"
         time.sleep(0.5)

@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
-from mounts import QUICK, caches_kept, moment
+from mounts import LIMIT, QUICK, caches_kept, moment
 from treestate import differences, state_of
 
 if os.uname().machine != "x86_64":
@@ -141,7 +141,7 @@ def test_if_no_result_can_be_returned_the_kernel_forgets_its_caches(bench, name,
     assert result == errno.EIO
     below = bench.mount.source / trial.name
     assert differences(trial.before, state_of(below)), "made"
-    deadline = time.monotonic() + 60  # a name is forgotten beside the answer
+    deadline = time.monotonic() + LIMIT  # a name is forgotten beside the answer
     while not os.path.exists(trial.path / entry):
         assert time.monotonic() < deadline
         time.sleep(0.01)

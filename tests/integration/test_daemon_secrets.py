@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
+from by_hand import control
 from mounts import NOBODY, SECOND, as_user, moment
-from test_users import control
 
 HELLO = 1
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from mounts import BUILD
+from mounts import BUILD, LIMIT
 
 hypothesis = pytest.importorskip("hypothesis", reason="not installed: hypothesis (scripts/install-deps --tests)")
 st = hypothesis.strategies
@@ -48,7 +48,7 @@ class Probe:
 
     def close(self):
         self.process.stdin.close()
-        assert self.process.wait(60) == 0
+        assert self.process.wait(LIMIT) == 0
 
 
 @pytest.fixture(scope="module", name="probe")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mounts import NOBODY, QUICK, mounted_at
+from mounts import LIMIT, NOBODY, QUICK, mounted_at
 
 TRIES = 3 if QUICK else 8
 
@@ -20,7 +20,7 @@ def signal_once_mounted(mount, number):
         with open(mount.log_path, "ab") as log:
             process = subprocess.Popen(mount.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
                                        env=mount.programs.environment())
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LIMIT
         while needle not in os.pread(table, 1 << 20, 0):
             assert process.poll() is None and time.monotonic() < deadline, mount.log()
         process.send_signal(number)
@@ -34,7 +34,7 @@ def signal_once_mounted(mount, number):
 def test_an_early_end_leaves_no_dead_mount(maker, user, number):
     mount = maker.mount(user=user, start=False)
     for _ in range(TRIES):
-        status = signal_once_mounted(mount, number).wait(timeout=120)
+        status = signal_once_mounted(mount, number).wait(timeout=LIMIT)
         assert (status, mounted_at(mount.path)) == (0, None), mount.log()
     mount.start()
     mount.tool("touch", mount.path / "f")

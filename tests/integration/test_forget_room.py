@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mounts import SECOND, run
+from mounts import LIMIT, SECOND, run
 
 SLACK = 160 << 10  # catalogs of other directories, the file system's own tables
 MIB = 1 << 20
@@ -114,7 +114,7 @@ def answer(mount, tool, *arguments, user=None):
 
 def space_is_freed(mount, before, estimate):
     """A file system may give blocks back a little later."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + LIMIT
     while free(mount) - before < estimate - SLACK and time.monotonic() < end:
         time.sleep(0.1)
     return free(mount) - before

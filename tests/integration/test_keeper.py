@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mounts import QUICK, moment
+from mounts import LIMIT, QUICK, moment
 from preload import preloaded
 from test_bundles import bundles, releases
 from test_clock import Shifted
@@ -20,14 +20,29 @@ from test_prune import Aging, aging
 from thinning import at, write_versions
 from treestate import differences, state_of
 
-LIMIT = 60
 HOUR = 3600
 KILLS = 4 if QUICK else 12
 
 
+def write_config(mount, *lines):
+    """As an editor does: no look at it finds half of it."""
+    path = mount.store() / "wayback.conf"
+    new = path.with_name("wayback.conf~")
+    new.write_text("\n".join(("[history]",) + lines) + "\n", encoding="utf-8")
+    os.replace(new, path)
+
+
 def configure(mount, *lines):
-    (mount.store() / "wayback.conf").write_text("\n".join(("[history]",) + lines) + "\n", encoding="utf-8")
+    """In force soon; the daemon may read it twice, since it looks at the file at times and is then asked to."""
+    write_config(mount, *lines)
     look(mount)
+
+
+def configure_once(mount, *lines):
+    """It is read once, at the beginning of another mount; so each report of it appears once."""
+    mount.stop()
+    write_config(mount, *lines)
+    mount.start()
 
 
 def look(mount):
@@ -298,6 +313,8 @@ def test_a_writer_faster_than_the_keeper_is_throttled(mount):
     for fd in files:
         os.write(fd, content[:MIB])
     configure(mount, "compact = none", f"max-size = {limit}")
+    wait_for(lambda: f'"max_size":{limit}' in mount.tool("vdf", "--json", mount.path).stdout.replace(" ", ""),
+             "the limit is in force", mount)
     begin = moment()
     for step in range(2 * limit // size):
         os.pwrite(rng.choice(files), content[step % MIB:][:size], rng.randrange(MIB - size))
@@ -332,7 +349,7 @@ def test_history_protected_by_keep_is_kept_whatever_its_size(mount):
     mount.expect("all remaining history is protected|more than 90 %")
     rng = random.Random(3)
     (mount.path / "file").write_bytes(rng.randbytes(MIB))
-    configure(mount, "keep = 1d", "max-size = 2M")
+    configure_once(mount, "keep = 1d", "max-size = 2M")
     when, was = moment(), state_of(mount.path)
     for step in range(4):
         work_on(mount, rng, MIB, step)
@@ -398,7 +415,7 @@ def test_without_removable_history_it_does_not_search_repeatedly(mount):
     mount.expect("was forgotten|more than 90 %|all remaining history is protected")
     (mount.path / "file").write_bytes(b"one")
     (mount.path / "file").write_bytes(b"two")
-    configure(mount, "compact = none", "max-size = 16K")
+    configure_once(mount, "compact = none", "max-size = 16K")
     wait_for(lambda: "all remaining history is protected" in mount.log(), "it is reported", mount)
     was = horizon(mount)
     time.sleep(1.5)

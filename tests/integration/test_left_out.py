@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mounts import QUICK, epoch, moment
+from mounts import LIMIT, QUICK, epoch, moment
 from copies import Copy
 from operations import Operator
 from test_close import Syncing
@@ -32,7 +32,7 @@ def write_rules(mount, *sections):
 def in_force(mount, probe, recorded):
     """Waits until changes of that file are recorded, or are not."""
     mount.process.send_signal(1)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT
     while True:
         probe.write_bytes(b"before")
         when = moment()

@@ -7,13 +7,13 @@ name and through .snapshot, and mounted. WAYBACK_MODEL_STEPS and WAYBACK_MODEL_S
 """
 import os
 import shutil
-import time
 
 import pytest
 
 from history_model import History
 from mounts import QUICK
 from operations import Operator
+from test_unseen import next_tick
 
 # The states are looked up after each half, all of them: twice the steps take four times as long.
 STEPS = int(os.environ.get("WAYBACK_MODEL_STEPS", "150" if QUICK else "240"))
@@ -45,7 +45,7 @@ def test_a_tree_that_was_there_before_is_its_own_oldest_version(any_mount, tmp_p
     for _ in range(150):
         before.step()
     before.close()
-    time.sleep(0.02)
+    next_tick()
     any_mount.start()
     history = History(any_mount, 3)
     history.record("-- as it was")

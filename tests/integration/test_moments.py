@@ -483,7 +483,7 @@ def begin_a_change(mount, root):
     assert not list(mount.store().rglob("*.undo"))
     run("fsfreeze", "--freeze", root)
     # Whatever fails here, no process is left hanging.
-    guard = subprocess.Popen(["sh", "-c", "sleep 200; exec fsfreeze --unfreeze \"$0\"", str(root)],
+    guard = subprocess.Popen(["sh", "-c", "sleep 600; exec fsfreeze --unfreeze \"$0\"", str(root)],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
     def overwrite():

@@ -27,14 +27,22 @@ class Device:
 
     def fill(self):
         with open(self.root / "filler", "ab", buffering=0) as stream:
-            for size in (1 << 20, 4096, 1, 4096, 1):
-                if size == 1:
-                    os.fsync(stream.fileno())  # space that others freed just now is available after the commit
-                try:
-                    while stream.write(b"x" * size):
-                        pass
-                except OSError as error:
-                    assert error.errno == errno.ENOSPC
+            for _ in range(8):
+                written = sum(self.fill_with(stream, b"x" * size) for size in (1 << 20, 4096, 1))
+                if not written:
+                    break
+                os.fsync(stream.fileno())  # space that others freed just now is available after the commit
+
+    @staticmethod
+    def fill_with(stream, data):
+        """How many bytes there was room for."""
+        written = 0
+        try:
+            while True:
+                written += stream.write(data)
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+        return written
 
     def empty(self):
         (self.root / "filler").unlink()

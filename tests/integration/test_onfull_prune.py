@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment, run
+from mounts import LIMIT, epoch, moment, run
 from preload import preloaded
 from test_onfull import SIZE, Device, horizon, make, mounted, overwrite, protect_nothing
 from treestate import differences, state_of
@@ -315,7 +315,7 @@ def test_a_hole_that_is_all_that_got_to_the_disk(maker, tmp_path):
     mount.expect(".")
     mount.tool("vprune", "-y", "--before", epoch(seen[6]), mount.path, status=1)
     mount.kill()
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LIMIT
     while run("umount", root, check=False).returncode != 0:
         assert time.monotonic() < deadline  # a process that was killed may take a while to disappear
         time.sleep(0.01)

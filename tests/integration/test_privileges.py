@@ -319,7 +319,7 @@ def test_it_can_still_unmount(mount, number):
     (mount.path / "f").write_bytes(b"x")
     process, mount.process = mount.process, None
     process.send_signal(number)
-    assert process.wait(timeout=120) == 0 and mounted_at(mount.path) is None
+    assert process.wait(timeout=LIMIT) == 0 and mounted_at(mount.path) is None
     mount.start()
 
 
@@ -337,7 +337,7 @@ def test_a_daemon_of_an_ordinary_user_can_still_run_fusermount(maker):
         assert (thread["NoNewPrivs"], thread["Seccomp"]) == ("0", "0")
     process, mount.process = mount.process, None
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=120) == 0 and mounted_at(mount.path) is None
+    assert process.wait(timeout=LIMIT) == 0 and mounted_at(mount.path) is None
 
 
 # A daemon that an attacker has taken over: with each new directory it opens a socket to the world, which fails.
@@ -374,7 +374,7 @@ def test_a_system_call_that_is_not_needed_is_refused_and_reported(maker, tmp_pat
     assert (mount.path / "x2").is_dir()
     process, mount.process = mount.process, None
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=120) == 0 and mounted_at(mount.path) is None
+    assert process.wait(timeout=LIMIT) == 0 and mounted_at(mount.path) is None
     assert mount.log().count("system call") == 1
 
 
@@ -391,7 +391,7 @@ def test_without_its_helper_it_continues_to_serve(mount):
     assert os.getxattr(mount.path / "f", "user.x") == b"x"
     run("umount", mount.path)
     process, mount.process = mount.process, None
-    assert process.wait(timeout=120) == 0
+    assert process.wait(timeout=LIMIT) == 0
     assert mount.log().count("helper") == 1
 
 
@@ -449,7 +449,7 @@ def test_with_landlock_it_is_confined_to_the_tree_and_the_store(maker, tmp_path,
     assert "landlock" in refused.stdout
     process, mount.process = mount.process, None
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=120) == 0 and mounted_at(mount.path) is None
+    assert process.wait(timeout=LIMIT) == 0 and mounted_at(mount.path) is None
 
 
 def test_landlock_is_for_mounts_of_root(maker):

@@ -12,9 +12,10 @@ import time
 import pytest
 import snapshots
 from history_model import History
-from mounts import LIMIT, epoch, moment, run
+from mounts import LIMIT, QUICK, epoch, moment, run
 from operations import Operator
 from test_close import Syncing
+from test_unseen import next_tick
 from treestate import differences, state_of
 
 
@@ -233,11 +234,11 @@ def test_random_histories(maker, seed, mode):
     for _ in range(60):
         operator.step()
     operator.close()
-    time.sleep(0.02)
+    next_tick()
     mount = maker.mount("allow_other", f"history={mode}", source=source)
     past = Compacted(mount, seed, operator=Sitting)
     past.record("-- as it was")
-    past.work(int(os.environ.get("WAYBACK_MODEL_STEPS", "200")))
+    past.work(int(os.environ.get("WAYBACK_MODEL_STEPS", "120" if QUICK else "200")))
     snapshots = snapshots_below(past.mount.path)
     mount.stop()
     copy = copied(maker, mount, COPIES[seed % len(COPIES)])
@@ -278,7 +279,7 @@ def test_names_of_a_directory_that_others_changed(maker):
     (mount.path / "fifo").chmod(0o640)
     early = moment()
     mount.stop()
-    time.sleep(0.02)  # another tick of the clock that ctime comes from
+    next_tick()
     (mount.source / "fifo").chmod(0o600)
     (mount.source / "new").write_bytes(b"new")
     mount.start()

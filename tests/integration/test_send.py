@@ -8,7 +8,7 @@ import random
 
 import pytest
 from copies import Copy, Victim, follower
-from mounts import NOBODY, epoch
+from mounts import LIMIT, NOBODY, epoch
 from operations import Operator
 from test_bundles import release as release_of
 from test_rebind import begin, steps
@@ -327,7 +327,7 @@ def test_a_copy_that_follows(copy):
     wait_until_at(copy.expected[-1][0])
     receiver.kill()
     receiver.wait()
-    assert sender.wait(timeout=60) == 1
+    assert sender.wait(timeout=LIMIT) == 1
 
 
 def test_received_by_an_ordinary_user(copy):

@@ -210,8 +210,9 @@ def test_a_store_made_without_a_timeline(mount):
     assert not (mount.source / ".wayback/timeline").exists()
     mount.start()
     assert log(mount) == rows
-    deadline = time.monotonic() + 20
-    while not (mount.source / ".wayback/timeline/pending").exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + LIMIT
+    while not (mount.source / ".wayback/timeline/pending").exists():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     mount.stop()
     assert len(rows) == 100

@@ -3,10 +3,11 @@
 import json
 import os
 import random
+import time
 
 import pytest
 
-from mounts import NOBODY, SECOND, as_user, epoch, moment, run
+from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment, run
 
 KINDS = {"undo": ".undo", "catalogs": ".cat", "images": ".image"}
 
@@ -272,17 +273,25 @@ def test_a_damaged_log_is_reported(mount):
     assert "vfsck" in mount.tool("vdf", mount.source).stdout
 
 
+def mounted_with(mount, config):
+    """Mounted again with this wayback.conf, until the thread that follows it has it."""
+    (mount.store() / "wayback.conf").write_text(config, encoding="ascii")
+    mount.remount()
+    deadline = time.monotonic() + LIMIT
+    while usage(mount, mount.path)["budget"] is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_the_budget_is_reported(mount):
     mount.expect("more than 90 %|was forgotten|all remaining history is protected")
     fill(mount.path / "f", 200_000)
     overwrite(mount.path / "f", 200_000)
-    (mount.store() / "wayback.conf").write_text("# nothing\n", encoding="ascii")
-    mount.remount()
+    mounted_with(mount, "# nothing\n")
     assert usage(mount, mount.path)["budget"] == {"max_size": 0, "reserve": 0, "keeps_all": True, "keep_seconds": 0,
                                                   "days_left": None, "held_by": None, "held_since": 0}
     assert "All history is kept" in mount.tool("vdf", mount.path).stdout
-    (mount.store() / "wayback.conf").write_text("[history]\nkeep = 30d\nmax-size = 2M\nreserve = 1K\n", encoding="ascii")
-    mount.remount()
+    mounted_with(mount, "[history]\nkeep = 30d\nmax-size = 2M\nreserve = 1K\n")
     answer = usage(mount, mount.path)
     assert answer["budget"] == {"max_size": 2 << 20, "reserve": 1024, "keeps_all": False, "keep_seconds": 30 * 86400,
                                 "days_left": ((2 << 20) - answer["total"]["disk"]) // answer["bytes_per_day"],
@@ -293,8 +302,7 @@ def test_the_budget_is_reported(mount):
 
 
 def test_the_reasons_that_protect_history_are_reported(mount):
-    (mount.store() / "wayback.conf").write_text("[history]\nkeep = 30d\n", encoding="ascii")
-    mount.remount()
+    mounted_with(mount, "[history]\nkeep = 30d\n")
     for name in ("elder", "younger"):
         mount.tool("vsnap", "create", name, mount.path)
     assert "The oldest snapshot, elder of 20" in mount.tool("vdf", mount.path).stdout

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Many users on one mount: the past shows users only files that they could read then and may read now."""
 import errno
-import fcntl
 import itertools
 import os
 import random
 import re
 import stat
-import struct
 
 import pytest
 
 from accounts import ACCOUNTS, ACL, TEAM, Tree, acl, attempt, look, read_file, run_as
+from by_hand import control
 from mounts import QUICK, as_user, epoch, moment, run
 
 SEEDS = 2 if QUICK else 4
@@ -256,20 +255,6 @@ def test_leaving_a_group_closes_its_files(mount):
 
 
 # ---- changes -----------------------------------------------------------------------------------------
-
-def control(directory, command, path, source="", flags=0):
-    """A request as include/wayback/control.h has it, made by hand; its data."""
-    head = struct.Struct("=4IQ2q")
-    size = head.size + 4096 + 8192
-    request = bytearray(head.pack(1, command, flags, 0, 0, 0, 0) + os.fsencode(path).ljust(4096, b"\0") +
-                        os.fsencode(source).ljust(8192, b"\0"))
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.ioctl(fd, 3 << 30 | size << 16 | ord("W") << 8 | 0x42, request)
-    finally:
-        os.close(fd)
-    return bytes(request[head.size + 4096:])
-
 
 IDENTIFY, RESTORE, ERASE, COMPACT = 3, 4, 5, 20
 

@@ -175,15 +175,15 @@ static int carry_out(struct wb_rebinding *rebinding)
 
 /* ---- the whole --------------------------------------------------------------------------------------- */
 
-static void count_told(const struct wb_rebinding *rebinding, uint64_t *told)
+static void count_recorded(const struct wb_rebinding *rebinding, uint64_t *recorded)
 {
     GHashTableIter iter;
     void *value;
 
-    *told = 0;
+    *recorded = 0;
     g_hash_table_iter_init(&iter, rebinding->matches);
     while (g_hash_table_iter_next(&iter, NULL, &value))
-        *told += ((const struct wb_match *)value)->told;
+        *recorded += ((const struct wb_match *)value)->recorded;
 }
 
 static int conclude(struct wb_rebinding *rebinding, bool dry)
@@ -192,9 +192,9 @@ static int conclude(struct wb_rebinding *rebinding, bool dry)
     struct wb_check_where where = {.file = WB_HEADER_NAME};
     bool all = wb_check_mends(checking, true);
     g_autofree char *remedy = NULL;
-    uint64_t told;
+    uint64_t recorded;
 
-    count_told(rebinding, &told);
+    count_recorded(rebinding, &recorded);
     if (rebinding->hindered > 0 || (!all && rebinding->lost_track + rebinding->doubtful > 0)) {
         wb_check_report(checking, WB_CHECK_WRONG, "other-tree", where,
                         rebinding->hindered > 0 ? "cannot be bound to this tree, for the reasons above"
@@ -203,7 +203,7 @@ static int conclude(struct wb_rebinding *rebinding, bool dry)
         return 0;
     }
     remedy = g_strdup_printf("%s to this tree: of %u inodes, %" G_GUINT64_FORMAT " have records",
-                             dry ? "can be bound" : "bound", g_hash_table_size(rebinding->matches), told);
+                             dry ? "can be bound" : "bound", g_hash_table_size(rebinding->matches), recorded);
     if (dry)
         wb_check_report(checking, WB_CHECK_WRONG, "other-tree", where, remedy, "the store belongs to another tree");
     else

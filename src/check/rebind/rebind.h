@@ -6,13 +6,13 @@
  *
  * Objects keep their ids; the file `identities` says which inode each of them is now. Only names lead from one to the
  * other. What a record says of a name holds until the next record about that name, so of each name there is at most one
- * object that the records tell of, and where they tell none, the inode has no record at all: it gets an id of
+ * object according to the records, and if there is none, the inode has no record at all: it gets an id of
  * its own, that of something that was always there.
  */
 
 #include "check/checking.h"
 
-/* A name of a directory, and what the records tell of it. */
+/* A name of a directory, and the facts about it in the records. */
 struct wb_fact {
     struct wb_object dir;
     int64_t changed;       /* `when` of the newest NAME record about it; 0: there is none       */
@@ -25,7 +25,7 @@ struct wb_fact {
     char name[];
 };
 
-/* What the records tell of an object. */
+/* The facts about an object in the records. */
 struct wb_rebind_subject {
     struct wb_object object;
     uint32_t type;     /* S_IFMT bits; 0: not known                                                */
@@ -48,7 +48,7 @@ struct wb_rebind_subject {
 /* An inode of the tree or of the graveyard. */
 struct wb_match {
     struct wb_object inode, object;
-    bool told;      /* by records; else it is made up */
+    bool recorded;  /* the object is known from records; else it is made up */
     bool buried;
     bool is_file, is_dir;
     bool doubtful;  /* its content may not be what the records are of */

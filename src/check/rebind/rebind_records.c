@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the records tell of names, and of objects. */
+/* Reads the facts about names and objects from the records. */
 #include "check/rebind/rebind.h"
 
 #include "base/cleanup.h"
@@ -96,14 +96,14 @@ static bool changes_content(unsigned op)
 static void note_links(struct wb_rebind_subject *subject, const struct wb_record *record, const struct wb_attrs *attrs,
                        bool kept)
 {
-    bool told = record->op == WB_OP_LINK || kept ||
-                (record->type != WB_REC_NAME && record->op >= WB_OP_WRITE && record->op <= WB_OP_REMOVEXATTR);
+    bool known = record->op == WB_OP_LINK || kept ||
+                 (record->type != WB_REC_NAME && record->op >= WB_OP_WRITE && record->op <= WB_OP_REMOVEXATTR);
 
-    /* What a slot says of its object counts before a record of the same change that tells attributes. */
+    /* The attributes in a slot count before those in another record of the same change. */
     if (record->written < subject->counted || (record->written == subject->counted && !kept))
         return;
     subject->counted = record->written;
-    subject->links = !told ? 0 : kept ? attrs->nlink - (attrs->nlink > 0) : attrs->nlink + (record->op == WB_OP_LINK);
+    subject->links = !known ? 0 : kept ? attrs->nlink - (attrs->nlink > 0) : attrs->nlink + (record->op == WB_OP_LINK);
 }
 
 /* The object lived when this was recorded. */
@@ -178,7 +178,7 @@ static void note_attr(struct record_walk *walk, const struct wb_record *record, 
 
 /* ---- what was forgotten by age ------------------------------------------------------------------- */
 
-/* The log tells less than there was. */
+/* Records of the log were deleted by age. */
 static void note_forgotten(struct record_walk *walk)
 {
     struct wb_rebind_subject *subject = wb_rebind_subject(walk->rebinding, walk->log);
@@ -191,7 +191,7 @@ static void note_forgotten(struct record_walk *walk)
 
 /*
  * A directory is where it came last; older PLACEs stand alone where the NAMEs that overtook them were forgotten. Those
- * of a file may be overtaken, too: its other records tell its name, or there are none, and nothing is to be known.
+ * of a file may be overtaken, too: its other records show its name, or there are none, and nothing is to be known.
  */
 static void note_place(struct record_walk *walk, const struct wb_record *record)
 {
@@ -473,7 +473,7 @@ struct wb_object wb_rebind_resolve(struct wb_rebinding *rebinding, struct wb_obj
     *ret_fact = fact = g_hash_table_lookup(rebinding->facts, key);
     if (!fact)
         return WB_OBJECT_NONE;
-    /* A record tells how it was before: who was met by the name may have lost it by that very change. */
+    /* A record holds the state before: the object that was met by the name may have lost it by that very change. */
     if (fact->met > fact->changed && fact->met >= trusted && fact->met > fact->arrived)
         return fact->meeting;
     if (is_current(rebinding, fact, trusted))

@@ -56,7 +56,7 @@ static void find_missing(struct wb_rebinding *rebinding)
     }
 }
 
-static void tell_missing(struct wb_rebinding *rebinding, const struct wb_rebind_subject *subject)
+static void report_missing(struct wb_rebinding *rebinding, const struct wb_rebind_subject *subject)
 {
     const struct wb_rebind_subject *dir = g_hash_table_lookup(rebinding->subjects, &subject->fact->dir);
     const char *above = dir && dir->match ? dir->match->path : "?";
@@ -67,7 +67,7 @@ static void tell_missing(struct wb_rebinding *rebinding, const struct wb_rebind_
                     "it is not in this tree; its history is kept, but belongs to no file");
 }
 
-static void tell_lost_track(struct wb_rebinding *rebinding, const struct wb_rebind_subject *subject)
+static void report_lost_track(struct wb_rebinding *rebinding, const struct wb_rebind_subject *subject)
 {
     bool given_up = wb_check_mends(rebinding->checking, true);
     char file[WB_OBJECT_TEXT_MAX];
@@ -111,19 +111,19 @@ static void look_after_subjects(struct wb_rebinding *rebinding)
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_rebind_subject *subject = value;
         /*
-         * Of what was forgotten as a whole no state is told any more but the one it is in, wherever it is. A log
+         * An object whose log was pruned as a whole has only its present state, wherever it is in the tree. A log
          * forgotten beyond the horizon refuses older states, which others still have.
          */
-        bool tells = subject->seen > 0 || subject->until > 0 || subject->log_lost ||
-                     (!subject->forgotten && subject->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG)));
+        bool has_history = subject->seen > 0 || subject->until > 0 || subject->log_lost ||
+                           (!subject->forgotten && subject->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG)));
 
-        if (subject->match || !tells || (subject->lost > 0 && subject->lost >= subject->seen) ||
+        if (subject->match || !has_history || (subject->lost > 0 && subject->lost >= subject->seen) ||
             (subject->outlived && !subject->fact))
             continue;
         if (!may_be_elsewhere(rebinding, subject))
-            tell_missing(rebinding, subject);
+            report_missing(rebinding, subject);
         else
-            tell_lost_track(rebinding, subject);
+            report_lost_track(rebinding, subject);
     }
 }
 
@@ -131,7 +131,7 @@ static void look_after_subjects(struct wb_rebinding *rebinding)
 
 /*
  * Whether a file is not what the records are of: somebody changed it, or put another in its place, without the mount.
- * A copy keeps size and mtime. Times that somebody set tell nothing.
+ * A copy keeps size and mtime. Times that a user set prove nothing.
  */
 static bool is_doubtful(const struct wb_rebinding *rebinding, const struct wb_match *match)
 {
@@ -143,7 +143,7 @@ static bool is_doubtful(const struct wb_rebinding *rebinding, const struct wb_ma
     int64_t newest = MAX(known ? known->newest : 0, horizon);
     bool staged = wb_external_is_staged(rebinding->checking, match->object);
 
-    if (!match->told)
+    if (!match->recorded)
         /* Made by the mount, and never changed; or there before there was a history, and never changed since. */
         return match->fact && match->fact->changed ? match->mtime > match->fact->changed + SLACK
                                                    : match->mtime > header->created;
@@ -180,7 +180,7 @@ static bool is_parted(const struct wb_rebinding *rebinding, const struct wb_matc
 {
     struct wb_parted key = {(int64_t)match->size, match->mtime};
 
-    return !match->told && g_hash_table_contains(rebinding->parted, &key);
+    return !match->recorded && g_hash_table_contains(rebinding->parted, &key);
 }
 
 static void look_at_contents(struct wb_rebinding *rebinding)
@@ -196,7 +196,7 @@ static void look_at_contents(struct wb_rebinding *rebinding)
 
         /* A history that is left over may be of anything without one: of a directory or a special file as well. */
         match->doubtful = (match->is_file && (is_doubtful(rebinding, match) || is_parted(rebinding, match))) ||
-                          (!match->told && rebinding->lost_track > 0);
+                          (!match->recorded && rebinding->lost_track > 0);
         if (!match->doubtful)
             continue;
         rebinding->doubtful++;
@@ -256,11 +256,11 @@ static int make_up(struct wb_rebinding *rebinding, struct wb_match *match)
     if (!subject)
         return -ENOMEM;
     subject->match = match;
-    match->told = false;
+    match->recorded = false;
     return 0;
 }
 
-/* Binds the inode to the object, if nothing is against it; else it is told. */
+/* Binds the inode to the object, if nothing is against it; else reports the reason. */
 static int bind(struct wb_rebinding *rebinding, struct wb_match *match, struct wb_object object)
 {
     struct wb_rebind_subject *subject = wb_rebind_subject(rebinding, object);
@@ -273,19 +273,19 @@ static int bind(struct wb_rebinding *rebinding, struct wb_match *match, struct w
                   "them); copy tree and store again, together and with hard links (cp -a, rsync -aHAX, tar)");
         return 0;
     }
-    if (match->told && !wb_object_equal(match->object, object)) {
+    if (match->recorded && !wb_object_equal(match->object, object)) {
         hindrance(rebinding, "wrong-object", match->path,
                   "it is one file under names that belong to several files in the records");
         return 0;
     }
-    if (!match->told && !wb_object_is_none(match->object)) {
+    if (!match->recorded && !wb_object_is_none(match->object)) {
         struct wb_rebind_subject *made_up = g_hash_table_lookup(rebinding->subjects, &match->object);
 
         if (made_up)
             made_up->match = NULL;
     }
     match->object = object;
-    match->told = true;
+    match->recorded = true;
     subject->match = match;
     return 0;
 }
@@ -356,7 +356,7 @@ static bool has_records(const struct wb_rebind_subject *subject)
 
 /*
  * A directory without records that a snapshot is of, in a store that did not yet record its place then. Nothing renamed
- * it, so it has the path that the snapshot tells if no name on the way was changed since.
+ * it, so it has the path that the snapshot records if no name on the way was changed since.
  */
 static struct wb_object scope_at(const struct tree *tree)
 {

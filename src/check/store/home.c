@@ -23,8 +23,8 @@ static bool is_sound(const uint8_t data[WB_HEADER_SIZE], struct wb_header *ret)
 }
 
 /*
- * Whether the sum says what the header was: it is wrong in nothing but its magic, its version, or its root, which the
- * tree tells. Where the sum itself may be what is wrong, uuid and time are as they are found, and *ret has them.
+ * Whether the checksum proves the original header: only its magic, its version, or its root is wrong, and the root is
+ * known from the tree. If the checksum itself may be wrong, *ret gets uuid and time as they are found.
  */
 static bool guess_header(const uint8_t data[WB_HEADER_SIZE], struct wb_object root, struct wb_header *ret)
 {
@@ -38,7 +38,7 @@ static bool guess_header(const uint8_t data[WB_HEADER_SIZE], struct wb_object ro
         if (is_sound(tried, ret))
             return true;
     }
-    /* magic, zeros and checksum are told by the rest */
+    /* magic, zeros and checksum follow from the other fields */
     *ret = (struct wb_header){.version = le32toh(*(const uint32_t *)(const void *)(data + 8)),
                               .forgotten = data[12] & 1, .manifest = data[12] & 2};
     memcpy(ret->uuid, data + 16, sizeof(ret->uuid));
@@ -85,7 +85,7 @@ static int bad_header(struct wb_checking *checking, const uint8_t *data, size_t 
     int r;
 
     if (!certain) {
-        /* Whether it is this tree's is told by the root's catalog. */
+        /* The catalog of the root shows that the store belongs to this tree. */
         wb_object_path(root, WB_FILE_CATALOG, path);
         if (faccessat(checking->dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
             wb_check_report(checking, WB_CHECK_LOST, "damaged-header", where, NULL,
@@ -130,7 +130,7 @@ static void check_private(struct wb_checking *checking)
                         "other users have access to the store");
 }
 
-/* What tells which inodes of this tree are which objects, where it was copied with its store. 0 or -errno. */
+/* The table from inodes of this tree to objects, for a tree that was copied with its store. 0 or -errno. */
 static int open_identities(struct wb_checking *checking)
 {
     struct wb_check_where where = {.file = WB_IDENTITIES_NAME};
@@ -308,7 +308,7 @@ int wb_check_home(struct wb_checking *checking)
             continue;
         where.file = entry->d_name;
         if (g_str_has_prefix(entry->d_name, "restore-"))
-            continue; /* told with the graveyard */
+            continue; /* reported with the graveyard */
         if (g_str_has_suffix(entry->d_name, ".new") || strcmp(entry->d_name, ".probe") == 0)
             wb_check_stale(checking, checking->dir_fd, entry->d_name, entry->d_name);
         else

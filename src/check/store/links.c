@@ -43,7 +43,7 @@ static int check_directory(struct wb_checking *checking, const char *directory)
     int r = 0;
 
     if (!dir)
-        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno; /* told elsewhere */
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno; /* reported elsewhere */
     while (wb_next_entry(dir, &entry, &r)) {
         if (is_users(entry->d_name))
             continue;

@@ -269,19 +269,19 @@ static int check_extents(struct log_check *log, const struct wb_record *record)
     return 0;
 }
 
-static void check_told(struct log_check *log, struct wb_object object)
+static void note_mentioned(struct log_check *log, struct wb_object object)
 {
     struct wb_known *known = wb_object_is_none(object) ? NULL : wb_check_known(log->checking, object);
 
     if (known)
-        known->told = true;
+        known->mentioned = true;
 }
 
 static void check_subject(struct log_check *log, const struct wb_record *record, struct wb_object object, bool others)
 {
     if (!others && !wb_object_equal(object, log->object))
         wrong(log, record, "wrong-object", "a record belongs to another object than its log");
-    check_told(log, object);
+    note_mentioned(log, object);
     wb_external_note(log->checking, object, record);
 }
 
@@ -300,10 +300,10 @@ static int check_body(struct log_check *log, const struct wb_record *record)
     switch (record->type) {
     case WB_REC_NAME:
         for (uint32_t i = 0; i < record->name.count; i++) {
-            check_told(log, record->name.slots[i].object);
+            note_mentioned(log, record->name.slots[i].object);
             wb_external_note(log->checking, record->name.slots[i].object, record);
-            check_told(log, record->name.slots[i].to_dir);
-            check_told(log, record->name.slots[i].from_dir);
+            note_mentioned(log, record->name.slots[i].to_dir);
+            note_mentioned(log, record->name.slots[i].from_dir);
         }
         break;
     case WB_REC_ATTR:
@@ -314,7 +314,7 @@ static int check_body(struct log_check *log, const struct wb_record *record)
         break;
     case WB_REC_PLACE:
         check_subject(log, record, record->place.self, false);
-        check_told(log, record->place.parent);
+        note_mentioned(log, record->place.parent);
         break;
     case WB_REC_DATA:
         wb_external_note(log->checking, log->object, record);
@@ -461,7 +461,7 @@ int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_l
     int r;
 
     if (fd < 0 && (errno == ENOENT || errno == ELOOP))
-        return 0; /* no log, or no file: told where the directory is looked at */
+        return 0; /* no log, or no file: the check of the directory reports it */
     r = fd < 0 ? -errno : wb_log_reader_init(&log.reader, fd);
     if (r < 0)
         return r;

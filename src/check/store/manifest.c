@@ -47,7 +47,7 @@ static bool is_there(const struct wb_checking *checking, const char *path)
     return fstatat(checking->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static void tell(struct wb_checking *checking, const struct wb_manifest_entry *entry, bool mended, int r)
+static void report_loss(struct wb_checking *checking, const struct wb_manifest_entry *entry, bool mended, int r)
 {
     char path[WB_OBJECT_PATH_MAX];
     struct wb_check_where where = {.file = path};
@@ -110,8 +110,8 @@ int wb_check_manifest_mend(struct wb_checking *checking)
         const struct wb_manifest_entry *entry = &g_array_index(checking->lost, struct wb_manifest_entry, i);
 
         r = entry->file == WB_FILE_CATALOG ? mend_catalog(checking, entry) : mend_undo(checking, entry);
-        /* A directory that is not in the tree has no place: what it held stays refused. */
-        tell(checking, entry, r != -ENOENT, r);
+        /* A directory that is not in the tree has no place: reads of its lost states still fail. */
+        report_loss(checking, entry, r != -ENOENT, r);
     }
     return 0;
 }
@@ -187,7 +187,7 @@ int wb_check_manifest(struct wb_checking *checking)
         return 0;
     }
     for (guint i = 0; r == 0 && i < looking.lost->len; i++)
-        tell(checking, &g_array_index(looking.lost, struct wb_manifest_entry, i), false, 0);
+        report_loss(checking, &g_array_index(looking.lost, struct wb_manifest_entry, i), false, 0);
     g_array_unref(looking.lost);
     return r;
 }

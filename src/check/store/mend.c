@@ -121,7 +121,7 @@ static int find_in_file(int fd, uint64_t *offset)
     return r;
 }
 
-/* What the time of a log tells (wb_log_set_mtime) is as true as before. */
+/* The repair leaves the facts that the log mtime shows (wb_log_set_mtime) unchanged. */
 static void keep_time(int fd, const struct stat *before)
 {
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, before->st_mtim};

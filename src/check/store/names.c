@@ -87,7 +87,7 @@ static int look(struct names_check *names, int fd)
     return MIN(r, 0);
 }
 
-static void tell(struct names_check *names, const char *path)
+static void report_names(struct names_check *names, const char *path)
 {
     GHashTableIter iter;
     void *name, *expected;
@@ -126,7 +126,7 @@ int wb_check_names(struct wb_checking *checking, int dir_fd, struct wb_object di
         nanosleep(&pause, NULL);
     }
     if (r == 0)
-        tell(&names, path);
+        report_names(&names, path);
     *ret_newest = names.seen;
     g_hash_table_unref(names.wrong);
     return r;

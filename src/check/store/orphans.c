@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the tree and all logs together say of each object. An object that neither has a name in the tree nor is among
- * the deleted, or that no record tells of, cannot be reached by anybody any more.
+ * Compares the tree and all logs for each object. An object that is neither in the tree nor among the deleted ones, or
+ * that no record mentions, cannot be reached by any user any more.
  */
 #include "check/checking.h"
 
@@ -39,19 +39,19 @@ static void orphan(struct wb_checking *checking, const struct wb_known *known, e
         wb_check_report(checking, WB_CHECK_WRONG, "orphan", where, "-y moves it to lost", "%s", text);
 }
 
-/* It was thinned out, and who did it was stopped before he took it away. */
+/* It was thinned out, and the thinning was interrupted before it removed the file. */
 static bool is_going(const struct wb_known *known)
 {
-    return !known->told && known->files & BIT(WB_FILE_GONE) && known->files & BIT(WB_FILE_DATA);
+    return !known->mentioned && known->files & BIT(WB_FILE_GONE) && known->files & BIT(WB_FILE_DATA);
 }
 
-/* Somebody erased it, and was stopped before he forgot that it is gone. While a record tells of it, he may go on. */
+/* An erasure was interrupted before it removed its note. While a record mentions the file, it may be continued. */
 static void check_gone(struct wb_checking *checking, const struct wb_known *known)
 {
     char path[WB_OBJECT_PATH_MAX];
     struct wb_check_where where = {.file = path};
 
-    if (known->told || !(known->files & BIT(WB_FILE_GONE)))
+    if (known->mentioned || !(known->files & BIT(WB_FILE_GONE)))
         return;
     wb_object_path(known->object, is_going(known) ? WB_FILE_DATA : WB_FILE_GONE, path);
     if (is_going(known))
@@ -82,7 +82,7 @@ static void check_packed(struct wb_checking *checking, const struct wb_known *kn
 /* The manifest has checksums of a deleted file that is gone. */
 static bool is_missing(const struct wb_known *known)
 {
-    return known->summed && known->told && known->names == 0 &&
+    return known->summed && known->mentioned && known->names == 0 &&
            !(known->files & (BIT(WB_FILE_DATA) | BIT(WB_FILE_GONE)));
 }
 
@@ -106,7 +106,7 @@ static void check_object(struct wb_checking *checking, const struct wb_known *kn
      * The records of a deleted file can have been forgotten by age before the file itself is: the next pass deletes
      * it, unless it has another name. Logs forgotten beyond the horizon leave no trace in the header.
      */
-    if (buried && !known->told && !checking->header.forgotten && !checking->forgotten && !is_going(known)) {
+    if (buried && !known->mentioned && !checking->header.forgotten && !checking->forgotten && !is_going(known)) {
         orphan(checking, known, known->files & BIT(WB_FILE_DIR) ? WB_FILE_DIR : WB_FILE_DATA,
                "no record refers to this deleted file");
         return;
@@ -131,7 +131,7 @@ int wb_check_orphans(struct wb_checking *checking)
     GHashTableIter iter;
     void *value;
 
-    /* Beside a daemon, things come and go between the two looks; and a damaged record may have told of anything. */
+    /* While a daemon runs, objects change between tree and logs; and a damaged record may have mentioned any object. */
     if (checking->online || checking->damaged)
         return 0;
     g_hash_table_iter_init(&iter, checking->objects);

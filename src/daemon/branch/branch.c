@@ -113,7 +113,7 @@ static int check_content(const char *dir, bool known, struct wb_error *why)
                                 dir);
     if (r < 0)
         return wb_error_set(why, r, "%s: %s", dir, g_strerror(-r));
-    /* Without its memory it was never mounted: rmdir tells whether anything is in it all the same. */
+    /* A branch without its file was never mounted. rmdir checks that there are no changes in it nevertheless. */
     if (!known && rmdir(upper) < 0 && errno != ENOENT)
         return wb_error_set(why, -errno, "%s has changes, but no time of the branch (its file %s is missing)", dir,
                             WB_BRANCH_FILE);
@@ -161,7 +161,7 @@ static int open_store(const struct wb_control_hello *lower, struct wb_store **re
                   : wb_store_open(ret, fd, store, 0, why);
 }
 
-static int tell_thinned(const struct wb_branching *work, const struct wb_thinned *now, struct wb_error *why)
+static int fail_thinned(const struct wb_branching *work, const struct wb_thinned *now, struct wb_error *why)
 {
     char text[WB_WHEN_TEXT_MAX];
     bool named = now->name[0] && work->memory.thinned.files == 0;
@@ -201,7 +201,7 @@ static int branch_check_kept(struct wb_branching *work, const struct wb_control_
     if (r < 0)
         return r;
     if (work->known && !wb_thinned_equal(&now, &work->memory.thinned))
-        return tell_thinned(work, &now, why);
+        return fail_thinned(work, &now, why);
     work->dated = erased != work->memory.erased;
     work->memory.erased = erased;
     work->memory.thinned = now;
@@ -429,7 +429,7 @@ static char *label_of(const struct wb_options *options, const char *source, int6
     return wb_moment_name(options, source, when);
 }
 
-/* The end of both ways: tells what is wrong, lets the layers go, and stays with them in the foreground. */
+/* The common end: reports the error, detaches the layers, and waits for them in the foreground. */
 static int conclude(struct wb_branching *work, int r, const struct wb_error *why)
 {
     int status = WB_RUN_DONE;

@@ -23,8 +23,8 @@ struct wb_layers {
 int wb_layers_init(struct wb_layers *layers, struct wb_error *why);
 
 /*
- * Mounts a layer: `options` with its mount point replaced, and `cover` what is unmounted when the
- * daemon is told to end. 0, or -errno after a line on standard error.
+ * Mounts a layer, with the mount point in `options` replaced; `cover` is the mount that is unmounted when the daemon is
+ * asked to end. 0, or -errno after a line on standard error.
  */
 int wb_layer_start(struct wb_layers *layers, int layer, struct wb_options *options);
 

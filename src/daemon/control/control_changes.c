@@ -220,7 +220,7 @@ static const char *strip(const struct wb_below *below, const char *path)
     return *path == '/' ? path + 1 : path;
 }
 
-/* What `dir` was at `when`, to be given back; NULL and *error, or NULL and 0 where it cannot be told. */
+/* The place of `dir` at `when`; the caller frees it unless *ret_kept. NULL and *error; NULL and 0: it is unknown. */
 static struct place *find_dir(struct wb_below *below, struct wb_change_reader *reader, struct wb_object dir,
                               int64_t when, bool *ret_kept, int *error)
 {
@@ -284,8 +284,8 @@ static int is_asked(struct wb_below *below, const struct wb_listed_change *liste
 }
 
 /*
- * *ret_path: relative to the path asked for ("." for itself); of what is not below, with a leading "/", from
- * the root of the mount; NULL where it cannot be told, or must not be. WB_BELOW_YES, WB_BELOW_NOT or -errno.
+ * *ret_path: relative to the requested path ("." for that path itself); for a name that is not below it, with a leading
+ * "/", from the root of the mount; NULL if it is unknown, or must not be shown. WB_BELOW_YES, WB_BELOW_NOT or -errno.
  */
 static int below_find(struct wb_below *below, struct wb_change_reader *reader, const struct wb_listed_change *listed,
                       const struct wb_change_name *name, char **ret_path)
@@ -302,7 +302,7 @@ static int below_find(struct wb_below *below, struct wb_change_reader *reader, c
     if (r < 0 || r == WB_BELOW_HIDDEN)
         return r;
     if (wb_object_is_none(name->dir)) {
-        /* Nothing tells where it was: it was somewhere below the root. */
+        /* No record shows where it was; it was somewhere below the root. */
         if (r == WB_BELOW_YES || (root && !*below->path))
             *ret_path = g_strdup(r == WB_BELOW_YES ? "." : "?");
         return *ret_path ? WB_BELOW_YES : WB_BELOW_NOT;
@@ -474,7 +474,7 @@ static int consider(struct page *page, const struct wb_times_entry *entry)
     to = listed.has_other ? below_find(&page->below, page->reader, &listed, &listed.other, &other) : 0;
     if (at < 0 || to < 0)
         return at < 0 ? at : to;
-    /* A move is told if one of its ends is below; what of the other may not be told is "?". */
+    /* A move is listed if one of its ends is below; the other end is "?" if it may not be shown. */
     if (at != WB_BELOW_YES && to != WB_BELOW_YES)
         return 0;
     page->full = !add_listed(page, &listed, path ?: "?", listed.has_other ? other ?: "?" : NULL);

@@ -102,7 +102,7 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
         r = -EINVAL;
     else
         r = compact_some(request, &compact, &cursor);
-    /* What could be done is told even where one of many failed. */
+    /* The reply contains the work that was done even if one of many logs or files failed. */
     reply->error = r < 0 ? (uint32_t)-r : 0;
     reply->logs = compact.logs;
     reply->changed = compact.changed;

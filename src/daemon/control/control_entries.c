@@ -122,7 +122,7 @@ static int fill_page(const struct wb_request *request, struct wb_past_dir *listi
         r = put_entry(request, listing, (size_t)out->cursor, out->data + used, sizeof(out->data) - used);
         if (r == 0)
             break;
-        /* What was found before an error is told first; asking on brings the error again. */
+        /* Entries found before an error are returned first; the next request gets the error again. */
         if (r < 0)
             return out->count > 0 ? 0 : r;
         used += (size_t)r;

@@ -97,7 +97,7 @@ static int look(struct wb_erasing *erase, struct wb_inode *dir, const char *name
     if (r < 0)
         return r;
     *st = entry.attr;
-    wb_inode_forget(session, *ret_dir, 1); /* the kernel is not told of it */
+    wb_inode_forget(session, *ret_dir, 1); /* no reply gives it to the kernel */
     return 0;
 }
 

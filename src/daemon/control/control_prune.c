@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Pruning: a part of it at each request, so that it can be interrupted, and tells how far it is. What has begun stays
- * in the session until it is over, or another one begins.
+ * Pruning: each request does a part of it, so that it can be interrupted and reports its progress. The session keeps a
+ * pruning that has begun until it ends, or another one begins.
  */
 #include "daemon/control/control.h"
 

@@ -229,7 +229,7 @@ static int check_share(const struct wb_request *request)
     return r < 0 ? r : count < atomic_load(&request->session->user_snapshots) ? 0 : -EDQUOT;
 }
 
-/* That there are as many as can be is told by the same error, and nothing goes for that. */
+/* The error is the same if there are as many snapshots as possible; but then no history is deleted for it. */
 static int take(const struct wb_request *request, struct wb_snapshot *snapshot)
 {
     struct wb_snapshots *all _cleanup_snapshots_ = NULL;

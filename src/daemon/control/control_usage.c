@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * USAGE: what history takes. A request goes on with it for a tenth of a second and keeps it for the next one; at the
- * end directories become rows, and pages of rows are told.
+ * USAGE: the space that history takes. A request works on it for a tenth of a second and keeps it for the next one; at
+ * the end directories become rows, and the rows are returned in pages.
  */
 #include "daemon/control/control.h"
 
@@ -82,7 +82,7 @@ static bool continues(const struct wb_paged *paged, const struct wb_paged *other
     return kept->cursor == wanted->cursor && kept->uid == wanted->uid;
 }
 
-/* ---- what may be told ---------------------------------------------------------------------------------- */
+/* ---- what the caller may see --------------------------------------------------------------------------- */
 
 static int was_open(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
                     const struct wb_usage_dir *dir, int64_t first)
@@ -99,7 +99,7 @@ static int was_open(struct kept *kept, const struct wb_request *request, struct 
  * Sums span all the time since the oldest record in them; so all that time the directory must have been open, and those
  * above it, whose entries its path names. 1, 0 or -errno.
  */
-static int may_tell(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
+static int may_show(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
                     const struct wb_usage_dir *dir, const struct wb_usage_dir *const *chain, unsigned depth)
 {
     const struct wb_usage_dir *scope = g_hash_table_lookup(kept->usage.dirs, &kept->scope);
@@ -161,7 +161,7 @@ static int add_dir(struct kept *kept, const struct wb_request *request, struct w
             wb_usage_add(&kept->usage.unplaced, &dir->total);
         return 0;
     }
-    r = may_tell(kept, request, perm, dir, chain, depth);
+    r = may_show(kept, request, perm, dir, chain, depth);
     if (r <= 0) {
         kept->part |= r == 0;
         return r;

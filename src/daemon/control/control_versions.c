@@ -246,8 +246,8 @@ static bool is_asked(const struct walk *walk, struct wb_object dir, const char *
     return *walk->name && wb_object_equal(dir, walk->dir) && strcmp(name, walk->name) == 0;
 }
 
-/* Whether it may be told what a version was: of a name, by who could list it; of the rest, by who could read it. */
-static int may_tell(const struct page *page, const struct wb_version *version)
+/* Whether a version may be shown: its name, if the caller could list it; the rest, if the caller could read it. */
+static int may_show(const struct page *page, const struct wb_version *version)
 {
     struct wb_object self = wb_versions_self(page->walk->versions);
     struct wb_past_access access = {.hint = page->dir, .dir = version->dir, .mask = R_OK | X_OK};
@@ -280,7 +280,7 @@ static void censor(const struct page *page, const struct wb_version *version, st
 
     if (!page->perm)
         return;
-    r = may_tell(page, version);
+    r = may_show(page, version);
     if (r != 1)
         *out = (struct wb_control_version){
             .when = out->when, .change = out->change, .flags = WB_CONTROL_VERSION_WITHHELD};
@@ -307,7 +307,7 @@ static int fill_page(const struct page *page, struct wb_control *out)
         out->count++;
     }
     walk->cursor += out->count;
-    /* What was found before an error is told first; asking on brings the error again. */
+    /* Versions found before an error are returned first; the next request gets the error again. */
     return r == WB_END || out->count > 0 ? 0 : r;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The requests beyond POSIX: who asks for what, and the reply.
+ * The requests beyond POSIX: which callers may make them, their dispatch, and the reply.
  *
- * Requests that change something tell the kernel to forget what it believes before they reply,
- * and for that it takes locks that another request may hold which waits for one of our workers.
- * So they run in threads of their own (lane.h), as do those that look back and may take long.
+ * Requests that change something invalidate names and attributes in the kernel's cache before they reply. For that, the
+ * kernel takes locks that another request may hold which waits for one of our workers. So they run in threads of their
+ * own (lane.h), as do those that look back and may take long.
  */
 #include "daemon/control/control.h"
 #include "daemon/keeper/enospc_retry.h"
@@ -51,12 +51,12 @@ static int hello(const struct wb_request *request, struct wb_control *out)
 enum {
     CHANGES = 1 << 0, /* the tree or the store: not through a read-only mount          */
     SOURCE = 1 << 1,  /* `source` is text                                              */
-    THREAD = 1 << 2,  /* may wait for others, or tells the kernel to forget something  */
+    THREAD = 1 << 2,  /* may wait for others, or invalidates the kernel's cache        */
     NOTHING = 1 << 3, /* without a history the answer is "none", and not an error      */
     GATE = 1 << 4,    /* takes all of the gate by itself, with THREAD                  */
-    PLEADS = 1 << 5,  /* waits for room where the store has none, as any change (again.h) */
-    HOME = 1 << 6,    /* for who lives where the daemon does (caller.h); CHANGES has it as well */
-    AS_OTHERS = 1 << 7, /* who does not is refused as other users are, and may do it by other means */
+    PLEADS = 1 << 5,  /* waits for room where the store has none, as any change (enospc_retry.h) */
+    HOME = 1 << 6,    /* for callers in the daemon's namespaces (caller.h); CHANGES implies it */
+    AS_OTHERS = 1 << 7, /* callers outside of them are refused as other users are, and may do it by other means */
     LOOK = 1 << 8,    /* looks back, and may take long */
 };
 

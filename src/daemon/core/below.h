@@ -9,8 +9,8 @@
  * last change through the mount left. Once the file had another size, the daemon places appends at the real end, and
  * each open(2) drops the kernel's pages and attributes of the file.
  *
- * O_APPEND alone does not tell that the offset is the kernel's: pwritev2(2) with RWF_NOAPPEND looks the same. So
- * offsets are believed for as long as the size was always the expected one.
+ * O_APPEND alone does not show that the kernel computed the offset: pwritev2(2) with RWF_NOAPPEND looks the same. So
+ * offsets are trusted as long as the size was always the expected one.
  */
 
 #include "daemon/core/node.h"

@@ -34,7 +34,7 @@ bool wb_name_is_hidden(const struct wb_session *session, const struct wb_inode *
         return false;
     if (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0)
         return true;
-    /* Where names differ by more than case, only the inode tells what one means. */
+    /* Names that mean the same may differ by more than case, so only the inode shows what a name means. */
     return session->folds && fstatat(session->src_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
            (st.st_ino == session->hidden_ino[0] || st.st_ino == session->hidden_ino[1]);
 }

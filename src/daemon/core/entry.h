@@ -25,8 +25,8 @@ int wb_entry_fill_nameless(struct wb_session *session, int fd, struct fuse_entry
 ino_t wb_past_ino(struct wb_object object, int64_t when);
 
 /*
- * What tells a node from others that had or will have its number, which is an address: a file handle
- * (name_to_handle_at, NFS) that outlives the node must not open whatever comes to stand there. The kernel
- * keeps 32 bits of it. `when`: WB_WHEN_PRESENT for a live node.
+ * Distinguishes a node from others that had or will have its number, which is an address: a file handle
+ * (name_to_handle_at, NFS) that outlives the node must not open another node at that address. The kernel keeps 32 bits
+ * of it. `when`: WB_WHEN_PRESENT for a live node.
  */
 uint64_t wb_node_generation(struct wb_object object, int64_t when);

@@ -40,7 +40,7 @@ struct wb_dir_stream {
 /* One descriptor, of all handles of its node that were opened in its mode. */
 struct wb_lower {
     struct wb_lower *next;     /* of the node */
-    unsigned refs;             /* handles; under nodes.lock, like `next`, `runs` and what tells of errors */
+    unsigned refs;             /* handles; under nodes.lock, like `next`, `runs` and sync_error* */
     unsigned runs;             /* of them, those opened by execve(2) */
     int fd;
     int mode;                  /* WB_LOWER_MODE of its flags */

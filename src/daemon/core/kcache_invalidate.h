@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * What the kernel believes, after an operation that ends with an error although something was changed, or may have
- * been. It keeps names and attributes for a day, and forgets none of them because of an error.
+ * Invalidates the kernel's cache after an operation that ends with an error although something was changed, or may have
+ * been. The kernel keeps names and attributes for a day, and forgets none of them because of an error.
  */
 
 #include "daemon/core/session.h"
 
-/* How often the result of a change that was made is looked at before the caller is told an error. */
+/* How many times the result of a change that was made is looked at before the caller gets an error. */
 #define WB_DOUBT_LOOKS 3
 
 /* Attributes of the node, which may be NULL, are asked for anew. Before the reply. */

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Nodes and handles go to the kernel in a reply, as numbers, and come back with later requests, maybe in another
- * thread. What was written to them before the reply is there by then: the kernel is between. The thread sanitizer does
- * not see the kernel, so it is told here.
+ * Nodes and handles are sent to the kernel in a reply, as numbers, and returned in later requests, maybe in another
+ * thread. Data written to them before the reply is visible by then, as the kernel orders reply and request. The thread
+ * sanitizer does not see the kernel, so these functions state the order.
  */
 
 #include <stdint.h>

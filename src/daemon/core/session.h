@@ -33,7 +33,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Tells the kernel to keep what it knows: the tree is changed through it alone. */
+/* For how long the kernel may cache names and attributes, in seconds: the tree is changed through the kernel alone. */
 #define WB_TIMEOUT 86400.0
 
 struct wb_compaction;

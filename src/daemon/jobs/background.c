@@ -25,19 +25,19 @@
 
 /* ---- the thread that syncs ------------------------------------------------------------------- */
 
-static void tell_gaps(struct wb_session *session, bool *told)
+static void report_gaps(struct wb_session *session, bool *reported)
 {
     bool open = wb_gaps_count(session->store) > 0;
 
-    if (open && !*told)
+    if (open && !*reported)
         wb_log_msg("the history accepts no records; changes continue without them (onfull=continue) and leave gaps");
-    else if (!open && *told)
+    else if (!open && *reported)
         wb_log_msg("the history accepts records again; vstat shows its gaps");
-    *told = open;
+    *reported = open;
 }
 
 struct syncing {
-    bool gaps, content, failed; /* told of gaps; content is to be synced; the last turn failed */
+    bool gaps, content, failed; /* gaps were reported; content is to be synced; the last turn failed */
     int seconds;
 };
 
@@ -53,7 +53,7 @@ static void sync_once(struct wb_session *session, struct syncing *state)
         wb_capture_retry(store);
         wb_preclone_age(store);
         wb_stages_retry(session);
-        tell_gaps(session, &state->gaps);
+        report_gaps(session, &state->gaps);
         state->content |= wb_manifest_complete(store, WB_MANIFEST_BUDGET) > 0;
     }
     /* Before the file system writes down by itself what the records are of. */
@@ -75,8 +75,7 @@ static void sync_once(struct wb_session *session, struct syncing *state)
     state->failed = r < 0;
 }
 
-/* The kernel tells a FUSE server nothing of sync(2) and syncfs(2): logs reach the disk soon all
- * the same. */
+/* A FUSE server gets no request for sync(2) and syncfs(2). This thread makes logs reach the disk soon nevertheless. */
 static void *sync_now_and_then(void *data)
 {
     struct wb_session *session = data;

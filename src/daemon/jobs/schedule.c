@@ -27,28 +27,29 @@ struct keeper {
     struct wb_config config;
     struct wb_config_stamp stamp;
     int64_t checked; /* see struct wb_schedule_state */
-    bool failing;    /* has been told */
+    bool failing;    /* a failure was reported */
 };
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static void tell(const char *line, void *data)
+static void report_line(const char *line, void *data)
 {
-    unsigned *told = data;
+    unsigned *reported = data;
 
-    if (++*told <= WB_MISTAKES_REPORTED)
+    if (++*reported <= WB_MISTAKES_REPORTED)
         wb_log_msg("%s", line);
 }
 
 static void read_config(struct keeper *keeper, bool first)
 {
     struct wb_config config;
-    unsigned told = 0;
+    unsigned reported = 0;
     int r;
 
-    r = wb_config_file_read(keeper->session->store->dir_fd, WB_CONFIG_NAME, keeper->path, &config, tell, &told);
+    r = wb_config_file_read(keeper->session->store->dir_fd, WB_CONFIG_NAME, keeper->path, &config, report_line,
+                            &reported);
     if (r < 0 && r != -ENOENT) {
-        /* Something that is not understood must not delete anything, nor keep anybody from the files. */
+        /* A file with mistakes must not cause history to be deleted, nor prevent access to the tree. */
         wb_log_msg("%s: not used; %s", keeper->path,
                    first ? "nothing is set until it is corrected" : "the former settings remain until it is corrected");
         wb_config_deinit(&config);

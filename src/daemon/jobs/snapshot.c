@@ -72,7 +72,7 @@ static char **files_open(struct wb_session *session, struct wb_object scope)
 
 /* ---- the moment ------------------------------------------------------------------------------ */
 
-/* Told before anything waits; wb_snapshots_add has the last word. */
+/* An early check, before anything waits; wb_snapshots_add makes the final decision. */
 static int is_free(struct wb_session *session, const struct wb_snapshot *wanted)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;

@@ -19,5 +19,5 @@ struct wb_thin_driver {
 };
 void wb_forget_init_thin(struct wb_thin_driver *driver, struct wb_thin_options *options);
 
-/* The horizon was published: older states are not told any more, by nobody who knows them already. */
+/* After the horizon was published: drops older states from all caches, so that they are not returned any more. */
 void wb_forget_published(struct wb_session *session);

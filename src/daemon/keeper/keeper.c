@@ -128,9 +128,9 @@ static int forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, boo
     return r;
 }
 
-/* ---- what is to be told ---------------------------------------------------------------------- */
+/* ---- warnings -------------------------------------------------------------------------------- */
 
-static void tell_pinned(struct wb_keeper *keeper, const struct wb_snapshots *all, bool pinned)
+static void warn_pinned(struct wb_keeper *keeper, const struct wb_snapshots *all, bool pinned)
 {
     char text[WB_WHEN_TEXT_MAX];
     int64_t when = pinned ? all->list[0].when : 0;
@@ -144,7 +144,7 @@ static void tell_pinned(struct wb_keeper *keeper, const struct wb_snapshots *all
 
 void wb_keeper_report_failure(struct wb_keeper *keeper, int r)
 {
-    /* Of a snapshot just made, the end, or a log that somebody writes to all the time, nobody needs to know. */
+    /* Not reported: a snapshot was just made, the daemon ends, or a log is written to all the time. */
     bool fails = r < 0 && r != -ECANCELED && r != -EEXIST && r != -EAGAIN;
 
     if (r == -EBADMSG && !keeper->failing)
@@ -174,7 +174,7 @@ int wb_keeper_forget_of(struct wb_keeper *keeper, int64_t beyond, struct wb_spen
     keeper->for_user = true;
     r = forget(keeper, keeper->session->store->header.created, beyond, true, spent);
     keeper->for_user = false;
-    /* Lists and states that are being told may be of what went. */
+    /* Lists and states that are being returned may contain deleted history. */
     wb_forget_published(keeper->session);
     wb_keeper_report_failure(keeper, r == -ENOSPC || r == -EDQUOT ? 0 : r);
     return r == -ECANCELED || r == -EEXIST ? r : 0;
@@ -251,7 +251,7 @@ static int64_t look_at_all(struct wb_keeper *keeper)
         return wb_keeper_look_at_room(keeper, all);
     if (plan.horizon == 0 && keeper->unfinished)
         plan.horizon = state.begins;
-    tell_pinned(keeper, all, plan.pinned && all->count > 0 && all->list[0].when == state.pinned);
+    warn_pinned(keeper, all, plan.pinned && all->count > 0 && all->list[0].when == state.pinned);
     if (plan.horizon > 0 || plan.beyond > 0)
         wb_keeper_forget(keeper, plan.horizon > 0 ? plan.horizon : state.begins, plan.beyond, false);
     took = (g_get_monotonic_time() - begun) * 1000;

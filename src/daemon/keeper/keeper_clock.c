@@ -32,7 +32,7 @@ void wb_keeper_clock_begin(struct wb_keeper *keeper)
     keeper->clock_noted = noted != 0;
 }
 
-static void tell(struct wb_keeper *keeper, int64_t ahead, int64_t most)
+static void warn_clock(struct wb_keeper *keeper, int64_t ahead, int64_t most)
 {
     g_autofree char *by = wb_span_print(ahead / HOUR * HOUR);
     g_autofree char *wait = wb_span_print(wb_clock_wait(most));
@@ -77,6 +77,6 @@ int64_t wb_keeper_now(struct wb_keeper *keeper)
     if (!keeper->clock.doubted)
         keeper->warned_clock = false;
     else
-        tell(keeper, wall - now, most);
+        warn_clock(keeper, wall - now, most);
     return now;
 }

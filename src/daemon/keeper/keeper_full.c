@@ -27,7 +27,7 @@
 #define MORE_LEAST 4096
 /* By estimates: after so many horizons, nothing more is expected. */
 #define ATTEMPTS 16
-#define TELL_AGAIN_US (3600 * (int64_t)G_USEC_PER_SEC)
+#define WARN_AGAIN_US (3600 * (int64_t)G_USEC_PER_SEC)
 
 struct device {
     uint64_t size, free;
@@ -83,20 +83,20 @@ void wb_keeper_hold_end(struct wb_keeper *keeper)
 
 /* ---- what goes ------------------------------------------------------------------------------- */
 
-static void tell_going(struct wb_keeper *keeper, int64_t horizon)
+static void warn_going(struct wb_keeper *keeper, int64_t horizon)
 {
     int64_t now = g_get_monotonic_time();
     char text[WB_WHEN_TEXT_MAX];
 
     keeper->warned_refused = false;
-    if (keeper->warned_going != 0 && now - keeper->warned_going < TELL_AGAIN_US)
+    if (keeper->warned_going != 0 && now - keeper->warned_going < WARN_AGAIN_US)
         return;
     keeper->warned_going = now;
     wb_log_msg("%s: the store is full; deleting the history before %s, and later history as needed (onfull=prune)",
                keeper->session->source, wb_when_print(horizon, 0, text));
 }
 
-static void tell_refused(struct wb_keeper *keeper)
+static void warn_refused(struct wb_keeper *keeper)
 {
     if (!keeper->warned_refused)
         wb_log_msg("%s: the store is full, and all remaining history is protected by keep, keep-versions or a "
@@ -145,7 +145,7 @@ static int give_way(struct wb_keeper *keeper, const struct wb_snapshots *all, ui
     horizon = wb_room_choose(ages, state.begins, plan.latest, MIN(wanted, most / 2 + MORE_LEAST));
     if (horizon == 0)
         return give_way_beyond(keeper, &state, &plan);
-    tell_going(keeper, horizon);
+    warn_going(keeper, horizon);
     r = wb_keeper_forget(keeper, horizon, 0, true);
     /* Time goes on, and so does the latest moment that may go: with nothing in between, it is of no use. */
     return r < 0 ? r : most > 0;
@@ -176,7 +176,7 @@ static bool keeper_give_way(struct wb_keeper *keeper)
 
     if (!ages || !keeper->has_policy || look_at_device(keeper, &before) < 0 ||
         wb_snapshots_get(keeper->session->store, &all) < 0) {
-        tell_refused(keeper);
+        warn_refused(keeper);
         return false;
     }
     let_go(keeper);
@@ -201,7 +201,7 @@ static bool keeper_give_way(struct wb_keeper *keeper)
     wb_keeper_hold_room(keeper);
     /* Where that is for somebody who waits, the others are still to be answered. */
     if (!any && wb_keeper_pinned(keeper->session) == 0)
-        tell_refused(keeper);
+        warn_refused(keeper);
     return any;
 }
 
@@ -247,8 +247,8 @@ static unsigned count_waiting(const struct wb_keeper *keeper)
 
 /* ---- answering ------------------------------------------------------------------------------- */
 
-/* Who waits, of those that were `seen`, or all. */
-static void tell(struct wb_keeper *keeper, bool all, enum wb_space_waiter_state state)
+/* Answers the waiters that were `seen`, or all. */
+static void answer_waiters(struct wb_keeper *keeper, bool all, enum wb_space_waiter_state state)
 {
     for (struct wb_space_waiter *waiter = keeper->waiters; waiter; waiter = waiter->next)
         if (waiter->state == WB_PLEA_WAITS && (all || waiter->seen))
@@ -280,11 +280,11 @@ void wb_keeper_answer(struct wb_keeper *keeper)
     granted = keeper_give_way(keeper);
     wb_relocate_unlock(&keeper->session);
     pthread_mutex_lock(&threads->lock);
-    /* Who asked meanwhile has not seen yet what went: he tries again before anything more goes for him. */
+    /* An operation that asked meanwhile has not tried again yet: it does before more is deleted for it. */
     if (granted)
-        tell(keeper, true, WB_PLEA_GRANTED);
+        answer_waiters(keeper, true, WB_PLEA_GRANTED);
     else if (!refuse_oldest_pin(keeper))
-        tell(keeper, false, WB_PLEA_REFUSED);
+        answer_waiters(keeper, false, WB_PLEA_REFUSED);
     atomic_store(&keeper->pleaded, wb_keeper_has_pleas(keeper));
     pthread_cond_broadcast(&threads->wake);
 }

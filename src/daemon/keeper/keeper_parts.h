@@ -61,10 +61,10 @@ struct wb_keeper {
     _Atomic uint64_t reclaimable;  /* bytes that go as soon as room is short; a figure of some time ago */
     int64_t limits_now;            /* from which ages count while what `beyond` protects is asked for */
     int64_t beyond;                /* up to where what nothing protects was forgotten beyond the horizon */
-    int64_t warned_pinned;         /* the snapshot that was told of */
-    bool unfinished;               /* something is left of what the horizon gives up */
-    bool failing;                  /* has been told */
-    bool holding;                  /* versions stay for a damaged catalog: the same */
+    int64_t warned_pinned;         /* the `when` of the snapshot that was reported */
+    bool unfinished;               /* some history before the horizon is not deleted yet */
+    bool failing;                  /* a failure was reported */
+    bool holding;                  /* it was reported that versions are kept because a catalog is damaged */
     int64_t thin_again;            /* monotonic, us: when single versions are looked at next */
 };
 
@@ -91,7 +91,7 @@ int64_t wb_keeper_look_at_users(struct wb_keeper *keeper);
 /* The calling thread has the processor and the disk only when nobody else wants them. */
 void wb_keeper_be_idle(void);
 
-/* Tells of a failure once, until there is none any more. */
+/* Reports a failure once, and again only after a success. */
 void wb_keeper_report_failure(struct wb_keeper *keeper, int r);
 
 /* Lets single versions go; for how long there is nothing more to do, in ns (keeper_thin.c). `hurry`: as above. */

@@ -29,7 +29,7 @@
 /* Where room is short, and nothing more may go, it is looked again after so long, or so many times what it took. */
 #define HELD_US (5 * G_USEC_PER_SEC)
 #define HELD_REST 30
-/* What can be given back is told by a figure that is no older; but a hundredth of the time is enough for that. */
+/* The number of reclaimable bytes is no older than this; but gathering it takes at most a hundredth of the time. */
 #define GATHER_US (120 * G_USEC_PER_SEC)
 #define GATHER_REST 100
 /* A little more goes than has to, so that it need not be done again at once. */

@@ -59,8 +59,8 @@ static void *go_through(void *data)
     return NULL;
 }
 
-/* Once for as long as there are such. */
-static void tell_held(struct wb_keeper *keeper, const struct wb_thin_count *count)
+/* One message for as long as there are such files. */
+static void warn_held(struct wb_keeper *keeper, const struct wb_thin_count *count)
 {
     struct wb_session *session = keeper->session;
     char dir[512];
@@ -103,12 +103,12 @@ static int thin(struct wb_keeper *keeper, int64_t now, bool hurry)
     r = -pthread_create(&thread, NULL, go_through, &work);
     if (r == 0) {
         pthread_join(thread, NULL);
-        /* Lists that are being told may have versions that went. */
+        /* Lists that are being returned may contain deleted versions. */
         if (work.count.dropped > 0)
             wb_control_pages_drop(keeper->session->past);
         r = work.result < 0 ? work.result : work.count.error;
         if (work.result == 0)
-            tell_held(keeper, &work.count);
+            warn_held(keeper, &work.count);
     }
     wb_thinner_free(work.thinner);
     return r;

@@ -133,7 +133,7 @@ static bool is_due(const struct wb_keeper *keeper, const struct wb_spender *user
 
 /* ---- what goes ------------------------------------------------------------------------------- */
 
-static void tell_stuck(const struct wb_keeper *keeper, uint32_t uid, uint64_t bytes, uint64_t limit)
+static void warn_stuck(const struct wb_keeper *keeper, uint32_t uid, uint64_t bytes, uint64_t limit)
 {
     g_autofree char *is = g_format_size_full(bytes, G_FORMAT_SIZE_IEC_UNITS);
     g_autofree char *most = g_format_size_full(limit, G_FORMAT_SIZE_IEC_UNITS);
@@ -180,7 +180,7 @@ static int limit_user(struct wb_keeper *keeper, const struct wb_spender *user, u
     stuck = went == 0 && left.bytes > begins_at(limit);
     wb_spenders_set_stuck(store, user->uid, stuck);
     if (stuck && !user->stuck)
-        tell_stuck(keeper, user->uid, left.bytes, limit);
+        warn_stuck(keeper, user->uid, left.bytes, limit);
     return 0;
 }
 

@@ -243,7 +243,7 @@ uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req)
 
 bool wb_caller_kills_suidgid(fuse_req_t req)
 {
-    /* CAP_FSETID decides, of which FUSE tells nothing here; root has it, others hardly ever. */
+    /* CAP_FSETID decides, but a FUSE request does not contain it; root has it, others hardly ever. */
     return fuse_req_ctx(req)->uid != 0;
 }
 

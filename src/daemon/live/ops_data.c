@@ -212,7 +212,7 @@ static int sync_log_of_parent(struct wb_session *session, struct wb_inode *inode
     return wb_store_sync_log(session->store, parent, WB_FILE_CATALOG);
 }
 
-/* All records that tell of this node: where they are depends on its names, past and present. */
+/* All records about this node: which logs have them depends on its names, past and present. */
 static int sync_records(struct wb_session *session, struct wb_inode *inode)
 {
     bool is_dir = wb_inode_is_dir(inode);

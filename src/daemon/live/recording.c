@@ -31,7 +31,7 @@ void wb_recording_set(struct wb_session *session, struct wb_recording_rules *rul
     pthread_mutex_unlock(&state->lock);
 }
 
-static void tell_nobody(const char *line, void *data)
+static void ignore_mistake(const char *line, void *data)
 {
 }
 
@@ -39,7 +39,7 @@ void wb_recording_load(struct wb_session *session)
 {
     struct wb_config config;
 
-    if (wb_config_file_read(session->store->dir_fd, WB_CONFIG_NAME, "", &config, tell_nobody, NULL) == 0)
+    if (wb_config_file_read(session->store->dir_fd, WB_CONFIG_NAME, "", &config, ignore_mistake, NULL) == 0)
         wb_recording_set(session, &config.recording);
     /* A mistake in another line must not make command lines known. */
     wb_store_set_commands(session->store, config.commands);
@@ -157,7 +157,7 @@ void wb_recording_renamed(struct wb_session *session, struct wb_inode *inode)
 
 /* ---- what is not recorded ---------------------------------------------------------------------- */
 
-/* Whether the store has a log of it, or that cannot be told. */
+/* Whether the store has a log of it, or that is unknown. */
 static bool has_log(const struct wb_session *session, struct wb_object object, bool is_directory)
 {
     _cleanup_close_ int fd = wb_store_open_file(session->store, object, is_directory ? WB_FILE_CATALOG : WB_FILE_UNDO,

@@ -34,7 +34,7 @@ static struct timespec instant_of(int64_t when)
     return (struct timespec){.tv_sec = seconds, .tv_nsec = rest};
 }
 
-/* Where a store of version 1 does not tell: as if there were no holes. */
+/* Records of version 1 do not contain the number of blocks: it is as if there were no holes. */
 static blkcnt_t blocks_of(const struct wb_attrs *attrs)
 {
     if (attrs->blocks > 0)

@@ -417,7 +417,7 @@ static void hold_mistake(const char *line, void *data)
     g_ptr_array_add(data, g_strdup(line));
 }
 
-static int tell_mistakes(const struct wb_options *options, const char *path, const GPtrArray *mistakes)
+static int print_mistakes(const struct wb_options *options, const char *path, const GPtrArray *mistakes)
 {
     if (options->json) {
         printf("{\"file\": ");
@@ -464,7 +464,7 @@ int wb_config_check(const struct wb_options *options)
     if (r == -ENOENT)
         g_ptr_array_add(mistakes, g_strdup_printf("wayback: %s: no such file, so nothing is set", path));
     if (r < 0)
-        r = tell_mistakes(options, path, mistakes);
+        r = print_mistakes(options, path, mistakes);
     else if (options->json)
         print_json(path, &config, options->paths);
     else

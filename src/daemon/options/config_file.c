@@ -27,33 +27,33 @@ bool wb_config_file_changed(int store_fd, struct wb_config_stamp *stamp)
     return !same;
 }
 
-struct teller {
+struct reporter {
     const char *label;
-    wb_config_report tell;
+    wb_config_report report;
     void *data;
 };
 
-static void tell_mistake(const struct wb_config_mistake *mistake, void *data)
+static void report_mistake(const struct wb_config_mistake *mistake, void *data)
 {
-    const struct teller *teller = data;
-    g_autofree char *line = g_strdup_printf("%s:%u:%u: %s", teller->label, mistake->line, mistake->column,
+    const struct reporter *reporter = data;
+    g_autofree char *line = g_strdup_printf("%s:%u:%u: %s", reporter->label, mistake->line, mistake->column,
                                             mistake->text);
 
-    teller->tell(line, teller->data);
+    reporter->report(line, reporter->data);
 }
 
-static int tell_whole(const struct teller *teller, int error, const char *reason)
+static int report_whole(const struct reporter *reporter, int error, const char *reason)
 {
-    g_autofree char *line = g_strdup_printf("%s: %s", teller->label, reason);
+    g_autofree char *line = g_strdup_printf("%s: %s", reporter->label, reason);
 
-    teller->tell(line, teller->data);
+    reporter->report(line, reporter->data);
     return error;
 }
 
-int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret, wb_config_report tell,
-                        void *data)
+int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret,
+                        wb_config_report report, void *data)
 {
-    struct teller teller = {label, tell, data};
+    struct reporter reporter = {label, report, data};
     g_autofree char *text = NULL;
     _cleanup_close_ int fd = -1;
     struct stat st;
@@ -66,18 +66,18 @@ int wb_config_file_read(int dir_fd, const char *name, const char *label, struct 
     if (fd < 0 && errno == ENOENT)
         return -ENOENT;
     if (fd < 0 || fstat(fd, &st) < 0)
-        return tell_whole(&teller, -errno, g_strerror(errno));
+        return report_whole(&reporter, -errno, g_strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return tell_whole(&teller, -EINVAL, "not a regular file");
+        return report_whole(&reporter, -EINVAL, "not a regular file");
     text = g_try_malloc(WB_CONFIG_SIZE_MAX + 1);
     if (!text)
-        return tell_whole(&teller, -ENOMEM, g_strerror(ENOMEM));
+        return report_whole(&reporter, -ENOMEM, g_strerror(ENOMEM));
     r = wb_pread_full(fd, text, WB_CONFIG_SIZE_MAX + 1, 0, &length);
     if (r < 0)
-        return tell_whole(&teller, r, g_strerror(-r));
+        return report_whole(&reporter, r, g_strerror(-r));
     if (length > WB_CONFIG_SIZE_MAX)
-        return tell_whole(&teller, -EFBIG, "longer than 1 MiB: this is no configuration");
-    return wb_config_parse(ret, text, length, tell_mistake, &teller);
+        return report_whole(&reporter, -EFBIG, "longer than 1 MiB: this is no configuration");
+    return wb_config_parse(ret, text, length, report_mistake, &reporter);
 }
 
 char *wb_config_file_path(const char *source, const char *store)

@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * The file wayback.conf in a store: where it is, whether it has changed, reading it. What is wrong with it
- * is never a reason not to serve the tree.
+ * The file wayback.conf in a store: where it is, whether it has changed, reading it. The daemon serves the tree even
+ * if the file has mistakes.
  */
 
 #include "daemon/options/options.h"
 #include "policy/config.h"
 #include <sys/stat.h>
 
-/* Tells one state of the file from the next. */
+/* Identifies one state of the file. */
 struct wb_config_stamp {
     bool there;
     ino_t ino;
@@ -18,19 +18,19 @@ struct wb_config_stamp {
     struct timespec mtime, ctime;
 };
 
-/* Whether the file in the store is another than `stamp` says, which is brought up to date. */
+/* Whether the file in the store differs from `stamp`, which is updated. */
 bool wb_config_file_changed(int store_fd, struct wb_config_stamp *stamp);
 
-/* Called with each line that tells a mistake: FILE:LINE:COLUMN: text. */
+/* Called with one line for each mistake: FILE:LINE:COLUMN: text. */
 typedef void (*wb_config_report)(const char *line, void *data);
 
 /*
- * Reads `name` in dir_fd; `label` is what messages call it. Where there is no such file, -ENOENT and the
- * defaults. Else 0, or a negative errno after `tell` was called at least once, *ret then being of no use.
- * wb_config_deinit in any case.
+ * Reads `name` in dir_fd; messages call it `label`. If there is no such file: -ENOENT, and *ret has the defaults. Else
+ * 0, or a negative errno after `report` was called at least once, and *ret must not be used. Call wb_config_deinit in
+ * any case.
  */
-int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret, wb_config_report tell,
-                        void *data);
+int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret,
+                        wb_config_report report, void *data);
 
 /* Where it is, for messages. g_free. */
 char *wb_config_file_path(const char *source, const char *store);

@@ -34,9 +34,9 @@ char *wb_moment_name(const struct wb_options *options, const char *source, int64
 char *wb_moment_label(const struct wb_session *session);
 
 /*
- * Whether the kernel may keep what it was told. In the mount of a moment no name ever means anything
- * else. But who may pass *now* can change, and is checked when a name is looked up: so only where
- * all who may look are one user, or root, who was told before.
+ * Whether the kernel may cache replies. In the mount of a moment, the meaning of a name never changes. But access
+ * *now* can change, and is checked when a name is looked up. So the kernel may cache only if a single user, or root,
+ * has access to the mount: that user got the cached reply before.
  */
 static inline bool wb_moment_is_fixed(const struct wb_session *session)
 {

@@ -187,7 +187,7 @@ static int loser_at(struct wb_session *session, struct wb_object dir, int64_t wh
     return r;
 }
 
-/* The directory that lost the object, as `known` has it. 0, -EACCES where no record tells, or -errno. */
+/* Finds the directory that lost the object `known`, and when. 0, -EACCES if no record shows it, or -errno. */
 static int find_loser(struct wb_session *session, struct wb_revision *revision, struct known *known)
 {
     struct wb_unbind_info unbind;
@@ -445,7 +445,7 @@ int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_revisi
     if (fuse_req_ctx(req)->uid == 0)
         return 0;
     fd = wb_revision_open_present(session->history, revision, O_PATH | O_CLOEXEC);
-    /* What is gone for good cannot tell whom it would let in. */
+    /* The permissions of an object that no longer exists are unknown. */
     if (fd == -EIO || fd == -ENOENT)
         return -EACCES;
     if (fd < 0)

@@ -467,10 +467,10 @@ int wb_past_result(struct wb_session *session, int r)
                   "vfsck";
     check = wb_checksum(problem, strlen(problem));
     pthread_mutex_lock(&past->lock);
-    for (unsigned i = 0; i < G_N_ELEMENTS(past->told); i++)
-        known = known || past->told[i] == check;
+    for (unsigned i = 0; i < G_N_ELEMENTS(past->reported); i++)
+        known = known || past->reported[i] == check;
     if (!known)
-        past->told[past->warned_count++ % G_N_ELEMENTS(past->told)] = check;
+        past->reported[past->reported_count++ % G_N_ELEMENTS(past->reported)] = check;
     pthread_mutex_unlock(&past->lock);
     if (!known)
         wb_log_msg("%s", problem);

@@ -84,8 +84,8 @@ struct wb_past {
     struct wb_lane names;    /* look-backs for calls of POSIX (past_later.h): the kernel has the directory locked */
     struct wb_lane looks;    /* those beyond POSIX, which take longer (ops_control.c) */
     struct wb_lane changes;  /* those beyond POSIX that change something (ops_control.c), and all of root's */
-    uint64_t told[32];       /* checksums of problems that were reported */
-    unsigned warned_count;
+    uint64_t reported[32];   /* checksums of problems that were reported */
+    unsigned reported_count;
 };
 
 /*
@@ -153,7 +153,7 @@ int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct 
 /* Whether they are kept. */
 bool wb_past_knows_attrs(struct wb_session *session, struct wb_past_node *node);
 
-/* The same as stat(2) tells them (ops_past.c). */
+/* The same as a struct stat (ops_past.c). */
 int wb_past_stat(struct wb_session *session, struct wb_past_node *node, struct stat *st);
 
 /*
@@ -171,23 +171,23 @@ int wb_past_revision_of(struct wb_session *session, struct wb_node *node, struct
 void wb_past_nodes_init(struct wb_past *past);
 void wb_past_nodes_free(struct wb_session *session);
 
-/* Which process is asking: its number together with its time of birth. 0 where that cannot be told. */
+/* The process that makes the request: its number combined with its start time. 0 if that is unknown. */
 uint64_t wb_past_process(fuse_req_t req);
 
-/* Part of the past is gone (vrm): nothing known of it is to be trusted, here or in the kernel. */
+/* A part of the past was deleted (vrm): nothing in the caches is valid any more, here or in the kernel. */
 void wb_past_renew(struct wb_session *session);
 
 /*
- * Versions of a file go, between begin and end: what was known of its past is forgotten, and nothing is kept until the
- * end (past_open.c). settled: what is told of the node may be kept, here and by the kernel. It is to be asked after
- * that was read.
+ * Versions of a file are deleted between begin and end: cached data about its past is dropped, and nothing is cached
+ * until the end (past_open.c). settled: data read from the node may be cached, here and by the kernel; to be called
+ * after the data was read.
  */
 void wb_past_alter_begin(struct wb_session *session, struct wb_object object);
 void wb_past_alter_end(struct wb_session *session, struct wb_object object);
 bool wb_past_is_settled(struct wb_session *session, const struct wb_past_node *node);
 bool wb_past_is_settled_locked(const struct wb_past *past, const struct wb_past_node *node);
 
-/* -EIO is told to people, each problem once; returns `r`, or -EIO for any positive one. */
+/* For -EIO, the problem is logged, each one once. Returns `r`, or -EIO for any positive one. */
 int wb_past_result(struct wb_session *session, int r);
 /* The same for a request of a tool, which reports the error itself: without a reason, nothing is reported here. */
 int wb_past_result_of_tool(struct wb_session *session, int r);

@@ -202,7 +202,7 @@ static bool is_altered(const struct wb_past *past, struct wb_object object)
     return false;
 }
 
-/* In the mount of a moment, others can be asked for; nobody tells it when their versions go. */
+/* The mount of a moment can be asked for other moments, but gets no notice when their versions are deleted. */
 static bool is_pinned(const struct wb_past *past, const struct wb_past_node *node)
 {
     return past->pinned == WB_WHEN_PRESENT || !S_ISREG(node->node.type) ||
@@ -241,8 +241,8 @@ static GArray *retire(struct wb_session *session, struct wb_object object)
     return numbers;
 }
 
-/* Should one be forgotten meanwhile, the kernel knows it no more and says so. */
-static void tell_kernel(struct wb_session *session, GArray *numbers)
+/* If the kernel has forgotten a node meanwhile, it returns an error, which is ignored. */
+static void invalidate_nodes(struct wb_session *session, GArray *numbers)
 {
     for (guint i = 0; i < numbers->len; i++)
         fuse_lowlevel_notify_inval_inode(session->fuse, g_array_index(numbers, fuse_ino_t, i), 0, 0);
@@ -258,7 +258,7 @@ void wb_past_alter_begin(struct wb_session *session, struct wb_object object)
     g_array_append_val(past->altered, object);
     numbers = retire(session, object);
     pthread_mutex_unlock(&past->lock);
-    tell_kernel(session, numbers);
+    invalidate_nodes(session, numbers);
 }
 
 void wb_past_alter_end(struct wb_session *session, struct wb_object object)
@@ -275,5 +275,5 @@ void wb_past_alter_end(struct wb_session *session, struct wb_object object)
             break;
         }
     pthread_mutex_unlock(&past->lock);
-    tell_kernel(session, numbers);
+    invalidate_nodes(session, numbers);
 }

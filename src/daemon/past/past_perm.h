@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Whether something was open to the caller at the time of a change: what a change tells, in words that stat(2) has
- * not (names, commands), is for those who could have looked at it just before or just after. Who owned it then
- * could always have opened it. What was found out is kept for the next page.
+ * Whether something was accessible to the caller at the time of a change. A change shows more than stat(2) does (names,
+ * commands), so it is shown only to callers who could have looked at the object just before or just after. The owner
+ * at that time always could. Results are kept for the next page.
  */
 
 #include "daemon/core/request.h"

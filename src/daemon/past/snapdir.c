@@ -129,7 +129,7 @@ int wb_snapdir_listing_new(struct wb_session *session, struct wb_past_node *node
         struct wb_object object = node->node.object;
 
         r = at_snapshot(session, dir, &all->list[i], &object);
-        /* Where the past is damaged, whoever enters is told so. */
+        /* A snapshot with a damaged past is listed: the process that enters it gets the error. */
         if ((r == 0 || r == -EIO) && !is_second(session, dir, all, &all->list[i]))
             add_entry(session, listing->entries, &all->list[i], object);
     }

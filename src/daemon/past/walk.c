@@ -31,7 +31,7 @@ static int step(struct wb_session *session, fuse_req_t req, struct wb_inode *dir
         return -EROFS;
     if (r < 0)
         return r;
-    wb_inode_forget(session, child, 1); /* the kernel is not told of it */
+    wb_inode_forget(session, child, 1); /* no reply gives it to the kernel */
     if (!wb_inode_is_dir(child)) {
         wb_inode_unref(session, child);
         return -ENOTDIR;

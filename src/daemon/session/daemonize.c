@@ -48,7 +48,7 @@ static void warn_of_covered_directory(const char *mountpoint)
                 "to enter the mount\n", shown);
 }
 
-/* What the child says once it has mounted: where. Nothing: it failed and has told why. */
+/* Reads the mount point, which the child writes once it has mounted. Nothing: it failed and has reported why. */
 int wb_run_wait(int fd)
 {
     char mountpoint[PATH_MAX + 1];
@@ -125,7 +125,7 @@ static void run_leave_terminal(void)
     wb_log_msg_init(true);
 }
 
-static void tell_ready(const struct wb_session *session, int fd)
+static void report_ready(const struct wb_session *session, int fd)
 {
     size_t length = strlen(session->mountpoint);
 
@@ -172,7 +172,7 @@ int wb_run(const struct wb_options *options, int ready_fd)
         return fail(options, &why, ready_fd);
     }
     if (ready_fd >= 0)
-        tell_ready(session, ready_fd);
+        report_ready(session, ready_fd);
     r = wb_serve(session);
     if (r < 0)
         wb_log_msg("%s: the daemon ends: %s", session->mountpoint, strerror(-r));
@@ -182,11 +182,11 @@ int wb_run(const struct wb_options *options, int ready_fd)
 
 /*
  * A daemon that dies leaves its mount behind, and every access to it fails (ENOTCONN) until somebody mounts again.
- * Whoever has nobody for that (systemd does it, see wayback@.service) has this process: it is small, touches no file
+ * If no other program does that (systemd does, see wayback@.service), this process does: it is small, touches no file
  * of the tree and outlives the daemon.
  *
- * It mounts again where a dead mount of ours is, and nowhere else: a daemon that was told to go has unmounted before,
- * and where somebody has taken the dead mount away, that was meant.
+ * It mounts again only if there is a dead mount of ours: a daemon that was asked to end has unmounted before, and if
+ * somebody has removed the dead mount, that was intended.
  */
 
 /* So often in a row a daemon may die young: then something is wrong that no new one mends. */

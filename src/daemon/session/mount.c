@@ -52,7 +52,7 @@ static int check_device(bool is_root, struct wb_error *why)
                                 : "root has to give users access: chmod 666 /dev/fuse");
 }
 
-/* Reasons known beforehand, told better than mount(2) and fusermount3 would. */
+/* Checks for known reasons of a failure, to report them better than mount(2) and fusermount3 do. */
 int wb_mount_check(const struct wb_options *options, struct wb_error *why)
 {
     g_autofree char *conf = NULL;
@@ -407,7 +407,7 @@ int wb_serve(struct wb_session *session)
     int r;
 
     r = wb_session_start_background(session);
-    /* Before what tells it the policy. */
+    /* Before the schedule, which passes the policy to it. */
     if (r == 0)
         r = wb_keeper_start(session);
     if (r == 0)

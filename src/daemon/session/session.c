@@ -173,7 +173,7 @@ static void warn_of_a_store_away(const struct wb_session *session)
     wb_store_free(store);
 }
 
-/* `known`: the path of the store, where a mount of the tree tells it. */
+/* `known`: the path of the store, if a mount of the tree has reported it. */
 static int open_store(struct wb_session *session, const char *known, struct wb_error *why)
 {
     const struct wb_options *options = session->options;

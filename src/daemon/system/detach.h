@@ -5,10 +5,10 @@
 
 #include <stdbool.h>
 
-/* Begins the name of the directory in which the layers of a branch are mounted: its overlay tells it. */
+/* Prefix of the directory in which the layers of a branch are mounted. An overlay with it in its options is ours. */
 #define WB_LAYERS_PREFIX "wayback-layers-"
 
-/* Takes the mount away at once; who still uses it keeps it until he is done. 0 or -errno. */
+/* Detaches the mount at once; processes that still use it keep it until they are done. 0 or -errno. */
 int wb_detach(const char *mountpoint);
 
 /* Whether a mount of ours is there whose daemon has died. */

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What the daemon tells people once it runs: lines to standard error in the foreground, to syslog in the
- * background. libfuse's own messages go the same way.
+ * The messages of the running daemon: lines to standard error in the foreground, to syslog in the background. libfuse's
+ * own messages are written to the same place.
  */
 
 #include <stdbool.h>

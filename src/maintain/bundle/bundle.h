@@ -62,9 +62,9 @@ int wb_bundle_forget(struct wb_store *store, GHashTable *objects);
 int wb_bundle_forget_old(struct wb_store *store, GHashTable *objects);
 
 /*
- * The bundles of these, where they have content that nobody needs: written anew. One that is damaged stays. As
- * wb_bundle_forget, and -ECANCELED: told to stop (`stop` may be NULL), or somebody else waits for `rewriting`; what is
- * done is not done again.
+ * Rewrites the bundles of these objects that have content which is no longer needed. A damaged bundle is left as it is.
+ * As wb_bundle_forget, and -ECANCELED: stop was requested (`stop` may be NULL), or another thread waits for
+ * `rewriting`; a later call does not repeat finished work.
  */
 int wb_bundle_refresh(struct wb_store *store, GHashTable *objects, bool (*stop)(void *data), void *data);
 
@@ -137,8 +137,8 @@ struct wb_bundle_batch *wb_bundle_batch_new(struct wb_store *store, struct wb_co
 struct wb_bundle_batch *wb_bundle_batch_free(struct wb_bundle_batch *batch);
 
 /*
- * Writes one of them. Takes what is in *set, which is empty then; compact->bodies is told. 0, WB_BUNDLE_WASTE, or
- * -errno.
+ * Writes one of them. Takes the content of *set, which is empty then, and counts it in compact->bodies. 0,
+ * WB_BUNDLE_WASTE, or -errno.
  */
 int wb_bundle_batch_add(struct wb_bundle_batch *batch, const struct wb_bundle_job *job, struct wb_bundle_set *set,
                         uint64_t most);

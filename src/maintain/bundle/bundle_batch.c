@@ -244,7 +244,7 @@ int wb_bundle_batch_add(struct wb_bundle_batch *batch, const struct wb_bundle_jo
 
 /* ---- named ------------------------------------------------------------------------------------- */
 
-/* Whether all of it was written: syncfs tells each descriptor once, and others sync the store's, too. */
+/* Whether all of it was written: syncfs reports an error once per descriptor, and others sync the store's, too. */
 static int check_written(const struct part *part)
 {
     return sync_file_range(part->fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE) < 0 ? -errno : 0;

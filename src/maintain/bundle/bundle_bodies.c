@@ -23,9 +23,10 @@
 #include <unistd.h>
 
 /*
- * Files that have a bundle and are not empty: whoever packed or unpacked them was killed before he was done. What the
- * bundle has is their content; it is brought to the disk, with its names, and compared, and then they are emptied. One
- * that is not as far as it goes what the bundle says stays as it is, and is told of: nobody knows why.
+ * Files that have a bundle and are not empty: the process that packed or unpacked them was killed before it finished.
+ * The bundle has their content; it is flushed to the disk, with its names, and compared, and then the files are
+ * emptied. A file that is no prefix of the content in the bundle is left as it is, and is reported: the cause is
+ * unknown.
  */
 
 #define STEP (1u << 19)
@@ -107,7 +108,7 @@ static int finish_one(struct wb_bundle_work *work, const struct wb_bundle_body *
     return MIN(r, 0);
 }
 
-/* What differed is told of once. */
+/* Whether the file is still to be compared with its bundle. A difference is reported once. */
 static bool is_left(const struct wb_bundle_work *work, const struct wb_bundle_body *body)
 {
     return body->bundle != 0 && body->member.size > 0 &&
@@ -280,7 +281,7 @@ static int read_catalog(struct work *work)
     if (r <= 0)
         return r;
     wb_log_reader_seek(&log.reader, 0);
-    /* Damage costs what it tells, not the others. */
+    /* A damaged record is skipped; the others are still read. */
     while (((r = wb_log_reader_next(&log.reader, &record)) == 0 || r == WB_DAMAGED) && work->fresh < FRESH_MAX) {
         if (r == WB_DAMAGED || record.type != WB_REC_NAME)
             continue;
@@ -531,7 +532,7 @@ static bool get_map(int fd, struct map *map)
     return ioctl(fd, FS_IOC_FIEMAP, map) == 0 && map->head.fm_mapped_extents > 0;
 }
 
-/* As far as the first extents tell. */
+/* Whether both share their extents, judging by the first ones only. */
 static bool are_one(int a_fd, int b_fd)
 {
     struct map a, b;

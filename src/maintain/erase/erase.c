@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which names go together. One pass reads and writes each catalog once, for all of them; but it has to be finished,
- * after a crash, by any of them that is asked for again. So none may be in a directory that the others erase:
- * those wait for a pass of their own, when what they were in is gone, and mostly they with it. And a failure is told
- * by the name that it is of: where a pass fails, each goes by itself.
+ * Which names are erased together. One pass reads and writes each catalog once, for all names of the pass; but after a
+ * crash, a request to erase any one of these names must finish the pass. So no name of a pass may be in a directory
+ * that the others erase: such names wait for a pass of their own. By then their directory is gone, and mostly they are
+ * gone with it. A failure is reported with the name that caused it: if a pass fails, each name is erased by itself.
  */
 #include "maintain/erase/erase.h"
 
@@ -23,21 +23,21 @@
 /*
  * The steps of an erasure, in an order that allows for a crash between any two of them:
  *
- *  1. read everything: which objects, which catalogs tell of them, which processes made them;
- *  2. the commands of the processes: only the records that go next tell whose they are;
+ *  1. read everything: which objects, which catalogs have records of them, which processes made them;
+ *  2. the commands of the processes: only the records that are erased next show whose they are;
  *  3. contents: graveyard, undo logs, images. An object that lives on gets a log that says that
- *     its past is not known, before any record about it goes. One that does not is noted before its file goes,
- *     since by that alone it is known, and until no record tells of it;
- *  4. catalogs of other directories, written anew; also those of erased names, where they tell of what they do not
- *     lead to by these: but for what these had;
+ *     its past is not known, before any record about it is erased. An object that does not live on is noted before its
+ *     file is deleted, since the note alone identifies it then; the note is kept until no record mentions the object;
+ *  4. catalogs of other directories, written anew; also those of erased names, if they have records of erased objects
+ *     to which these names do not lead: all but the records of what these names had;
  *  5. catalogs of erased directories, those below before those above;
  *  6. the catalogs of the names themselves, written anew.
  *
  * What an erasure is about is read from the catalogs, from the names downward. So catalogs go after all
  * that they lead to, and those everything begins with go last: whatever a crash leaves is
  * found, and finished, when the same erasure is asked for again. Between two catalogs of step 6, one name is gone as
- * a whole, and the other leads to all that is told of what it had: that is what step 4 is for. In between, states of
- * what is half erased are refused, never wrong: a content goes before the records that would alter it.
+ * a whole, and the other leads to all records of what it had: step 4 ensures this. In between, reads of half erased
+ * states fail and never return wrong data: a content is deleted before the records that would alter it.
  */
 
 /* ---- removing -------------------------------------------------------------------------------- */
@@ -334,7 +334,7 @@ static int erase_origins(struct wb_erasure *erasure)
     return publish(erasure, r);
 }
 
-/* A copy that was sent before tells of it still, and nothing that is sent from now on could change that. */
+/* A copy that was sent before still has the records, and no later stream could remove them there. */
 static int mark(struct wb_erasure *erasure)
 {
     return wb_erased_mark(erasure->store->dir_fd, wb_store_tick(erasure->store));
@@ -479,7 +479,7 @@ static int choose(const struct job *job, GPtrArray *names, GPtrArray *later, str
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-/* "There is no such name before now" is told by the directory's catalog: made where there is none. */
+/* The directory's catalog states that the name did not exist before now: one is made if there is none. */
 static int ensure_catalog(struct wb_erasure *erasure, struct wb_revision *dir)
 {
     g_autoptr(GArray) chain = g_array_new(FALSE, TRUE, sizeof(struct wb_dir));

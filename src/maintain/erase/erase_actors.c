@@ -34,7 +34,7 @@ static int copy_file(int from, int to)
     return r;
 }
 
-/* Everything behind the program's name. A record that cannot be read tells nobody anything. */
+/* Everything behind the program's name. A record that cannot be read discloses nothing. */
 static int strip(int fd, uint32_t index)
 {
     uint64_t offset = (uint64_t)(index - 1) * 8;

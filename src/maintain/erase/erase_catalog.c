@@ -40,7 +40,7 @@ static uint16_t remaining_op(const struct wb_record *record, const struct wb_slo
     return WB_OP_RENAME;
 }
 
-/* The directory's own attributes are all that is left to tell. */
+/* Only the directory's own attributes remain to be recorded. */
 static void reduce_to_attrs(struct wb_record *record, struct wb_object dir)
 {
     struct wb_attrs attrs = record->name.dir;

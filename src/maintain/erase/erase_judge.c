@@ -27,7 +27,7 @@ void wb_catalog_edit_end(struct wb_catalog_edit *edit)
     g_hash_table_unref(edit->actions);
 }
 
-/* An object whose past goes, wherever it is told of. */
+/* An object whose whole past is erased, whichever log records it; NULL: it is none. */
 static struct wb_erase_victim *victim_past(const struct wb_erasure *erasure, struct wb_object object)
 {
     struct wb_erase_victim *victim = wb_erasure_find(erasure, object);
@@ -65,7 +65,7 @@ bool wb_came_from_erased(const struct wb_erasure *erasure, const struct wb_recor
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-/* Once the origin that leads to it is written anew, nothing finds what this one tells of it. */
+/* Once the origin that leads to the victim is written anew, nothing finds the records of it in this catalog. */
 static void note_crossed(struct wb_catalog_edit *edit, const struct wb_erase_victim *victim)
 {
     if (edit->origin && victim && !wb_object_equal(victim->lead, edit->dir))
@@ -151,9 +151,9 @@ static void judge_record(struct wb_catalog_edit *edit, const struct wb_record *r
     }
 }
 
-/* Hands every record of a log to `tell`, newest first; damaged ones are passed over. */
+/* Hands every record of a log to `visit`, newest first; damaged ones are passed over. */
 static int each_record(struct wb_erasure *erasure, struct wb_object object, enum wb_object_file file,
-                       void (*tell)(void *data, const struct wb_record *record), void *data)
+                       void (*visit)(void *data, const struct wb_record *record), void *data)
 {
     _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_record record;
@@ -163,21 +163,21 @@ static int each_record(struct wb_erasure *erasure, struct wb_object object, enum
         return r;
     while ((r = wb_log_reader_prev(&log.reader, &record)) == 0 || r == WB_DAMAGED) {
         if (r == 0)
-            tell(data, &record);
+            visit(data, &record);
         else
             erasure->blind |= file == WB_FILE_CATALOG;
     }
     return r < 0 ? r : 0;
 }
 
-static void judge_told(void *data, const struct wb_record *record)
+static void plan_record(void *data, const struct wb_record *record)
 {
     judge_record(data, record);
 }
 
 int wb_catalog_edit_plan(struct wb_catalog_edit *edit)
 {
-    return each_record(edit->erasure, edit->dir, WB_FILE_CATALOG, judge_told, edit);
+    return each_record(edit->erasure, edit->dir, WB_FILE_CATALOG, plan_record, edit);
 }
 
 /* ---- survey ---------------------------------------------------------------------------------- */
@@ -188,7 +188,7 @@ static void note_actor(struct wb_erasure *erasure, const struct wb_record *recor
         g_hash_table_add(erasure->actors, GUINT_TO_POINTER(record->actor));
 }
 
-/* The object of a slot that goes went on to another name: what is told there must not point here. */
+/* The object of an erased slot was renamed to another name: records there must not point here. */
 static void note_departure(struct wb_erasure *erasure, struct wb_object dir, const struct wb_record *record,
                            const struct wb_slot *slot)
 {
@@ -204,7 +204,7 @@ static void note_departure(struct wb_erasure *erasure, struct wb_object dir, con
         g_hash_table_add(erasure->catalogs, g_memdup2(&slot->to_dir, sizeof(slot->to_dir)));
 }
 
-/* What newer states have is needed, also where an erased directory tells of it. */
+/* Objects of newer states are needed, also if an erased directory has the records of them. */
 static void note_needed(struct wb_catalog_edit *edit, const struct wb_record *record)
 {
     if (record->type == WB_REC_ABORT)
@@ -266,10 +266,10 @@ static void survey_record(void *data, const struct wb_record *record)
 }
 
 static int survey_log(struct wb_erasure *erasure, struct wb_object object, enum wb_object_file file,
-                      void (*tell)(void *data, const struct wb_record *record))
+                      void (*visit)(void *data, const struct wb_record *record))
 {
     struct wb_catalog_edit edit = wb_catalog_edit_begin(erasure, object);
-    int r = each_record(erasure, object, file, tell, &edit);
+    int r = each_record(erasure, object, file, visit, &edit);
 
     wb_catalog_edit_end(&edit);
     return r;
@@ -290,8 +290,8 @@ static int survey_entry(void *data, int dir_fd, const char *name)
 }
 
 /*
- * Every catalog of the store is looked through: a name that some other directory gave to an
- * erased object is told of nowhere else.
+ * Reads every catalog of the store: a name that some other directory gave to an
+ * erased object is recorded nowhere else.
  */
 int wb_erasure_survey(struct wb_erasure *erasure)
 {

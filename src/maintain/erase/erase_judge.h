@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * What an erasure takes from the catalogs of directories that go on: the verdicts.
+ * What an erasure takes from the catalogs of directories that live on: the verdicts.
  *
- * A catalog is judged from its newest record backward, because a record tells what a name was
- * before and not what it became: whether a birth is that of an erased object shows only in the later
+ * A catalog is judged from its newest record backward, because a record holds the state of a name
+ * before the change and not after it: whether a birth is that of an erased object shows only in the later
  * record by which the name was lost. The verdicts are kept by offset, for writing it anew from its beginning.
  */
 
@@ -40,6 +40,6 @@ void wb_catalog_edit_end(struct wb_catalog_edit *edit);
 /* Judges every record of the catalog; damaged ones are passed over. 0 or -errno. */
 int wb_catalog_edit_plan(struct wb_catalog_edit *edit);
 
-/* Whether the name an object came from is told of no more. */
+/* Whether the records of the name from which an object came are erased. */
 bool wb_came_from_erased(const struct wb_erasure *erasure, const struct wb_record *record,
                          const struct wb_slot *slot);

@@ -575,7 +575,7 @@ static int add_present(struct wb_erasure *erasure, int top, struct wb_erased_nam
             victim->here = true;
             if (victim->names++ == 0 && erasure->measured)
                 victim->blocks = wb_erase_blocks(top, path, &st);
-            /* What had the name itself is told of in the catalog of a directory that goes on. */
+            /* What had the name itself is recorded in the catalog of a directory that lives on. */
             victim->touched |= erasure->before && is_top;
             if (S_ISDIR(attrs.mode))
                 r = add_present_entries(erasure, top, path, &queue);
@@ -737,8 +737,8 @@ int wb_erasure_gather(struct wb_erasure *erasure)
 
         r = gather_past(erasure, origin->dir, origin, NULL);
     }
-    /* The list grows while it is gone through: breadth first, so that whoever tells of a directory comes
-     * before it. */
+    /* The list grows during the iteration: breadth first, so that the directory whose catalog leads to another one
+     * comes before it. */
     for (guint i = 0; r >= 0 && i < erasure->order->len; i++) {
         const struct wb_erase_victim *victim = erasure->order->pdata[i];
 
@@ -752,7 +752,7 @@ int wb_erasure_gather(struct wb_erasure *erasure)
 
 /* ---- whose it is ----------------------------------------------------------------------------- */
 
-/* What is buried tells itself; of what moved on, the record by which it left. */
+/* A buried inode shows its owner; for an object that moved on, the record by which it left shows it. */
 static int owner_of(const struct wb_erasure *erasure, const struct wb_erase_victim *victim, uint32_t *ret)
 {
     char path[WB_OBJECT_PATH_MAX];

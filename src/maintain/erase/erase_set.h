@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What an erasure is about: the objects whose past goes, the catalogs that tell of them, and the
+ * The set of an erasure: the objects whose past is erased, the catalogs with records of them, and the
  * processes that made them. Gathered completely, by reading only, before anything is touched.
  *
  * Memory grows with the number of objects erased, and with nothing else.
@@ -15,8 +15,8 @@
 
 /* What happens to an object. */
 enum wb_erase_extent {
-    WB_ERASE_EXTENT_ALL,  /* all of its past goes; if it is somewhere now, it stays without */
-    WB_ERASE_EXTENT_HERE, /* a directory that lives on at another place: only what was here tells of it no more */
+    WB_ERASE_EXTENT_ALL,  /* all of its past is erased; if it exists now, it remains, without a past */
+    WB_ERASE_EXTENT_HERE, /* a directory that lives on at another place: only the records of it here are erased */
 };
 
 /* Blocks that a file occupies on the disk, in bytes, of which others share some; and how many names it has. */
@@ -29,15 +29,15 @@ struct wb_erase_blocks wb_erase_blocks(int dir_fd, const char *path, const struc
 struct wb_erase_victim {
     struct wb_object object;
     struct wb_erased_name *by;  /* the name by which it was found first, or what it was in was */
-    struct wb_object lead; /* the directory whose catalog tells of it by an erased name; none: it was found below one */
+    struct wb_object lead; /* the directory whose catalog records it by an erased name; none: it was found below one */
     enum wb_erase_extent extent;
     bool is_dir;
     bool here;    /* it is at the erased name, or below it, now, and stays */
-    bool touched; /* records about it were in catalogs that go on */
-    bool needed;  /* a record of after the moment tells of it     */
-    int64_t lost; /* when it lost a name last, as records tell; 0: they do not */
+    bool touched; /* records about it were in catalogs that live on */
+    bool needed;  /* a record after the moment mentions it        */
+    int64_t lost; /* when it lost a name last, by the records; 0: they do not say */
     bool kept;    /* and whether it was kept then, and not moved  */
-    uint32_t uid; /* its owner, as far as the records tell */
+    uint32_t uid; /* its owner, as far as the records show it */
     int lives;      /* a file that is somewhere but in the graveyard: 1, -1: it is not, 0: not looked yet */
     struct wb_left_name *left; /* names that it keeps (erase_set.c) */
     unsigned names; /* that it has now among those erased, or below them: with `here` */
@@ -68,7 +68,7 @@ struct wb_erased_name {
 struct wb_origin {
     struct wb_object dir;
     GHashTable *names; /* name -> struct wb_erased_name */
-    bool crossed;      /* it tells of what is erased in other ways, too, to which its own names do not lead */
+    bool crossed;      /* its catalog also records erased objects to which its own names do not lead */
 };
 
 struct wb_erasure {
@@ -79,7 +79,7 @@ struct wb_erasure {
     GHashTable *origins;            /* struct wb_object -> struct wb_origin     */
     int64_t before;                 /* only what was before that moment goes; 0: all */
     bool measured;                  /* blocks of what is there now are wanted */
-    bool blind;                     /* a catalog is damaged: not all that tells of the objects is known */
+    bool blind;                     /* a catalog is damaged: not all records of the objects are known */
     GHashTable *objects;            /* struct wb_object -> struct wb_erase_victim                              */
     GPtrArray *order;      /* directories among them (borrowed), those above before those below */
     GHashTable *catalogs;  /* struct wb_object: other catalogs to be written anew               */
@@ -109,7 +109,7 @@ int wb_erasure_check_owner(const struct wb_erasure *erasure, uint32_t uid);
 
 struct wb_erase_victim *wb_erasure_find(const struct wb_erasure *erasure, struct wb_object object);
 
-/* Whether what that record tells goes, if it tells of what is erased. */
+/* Whether the erasure removes the content of that record, if it is about what is erased. */
 static inline bool wb_erasure_reaches(const struct wb_erasure *erasure, const struct wb_record *record)
 {
     return erasure->before == 0 || record->when <= erasure->before;
@@ -123,7 +123,7 @@ int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object objec
 /* Of a set that was gathered, without WB_ERASE_PRESENT where something is there. 0 or -errno. */
 int wb_erasure_measure(const struct wb_erasure *erasure);
 
-/* ---- what tells of them (erase_judge.c) ------------------------------------------------------- */
+/* ---- records of them (erase_judge.c) ---------------------------------------------------------- */
 
 /* Goes through every catalog and undo log concerned: catalogs, actors, departures, touched. */
 int wb_erasure_survey(struct wb_erasure *erasure);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The changes from the first that is named to the last become two: for a moment before the first, or between them, both
- * are undone together (WB_RECORD_COALESCED), so that of each byte only what the oldest of them tells is needed.
- * Thinning leaves the heads of what it drops, since no record may move; here the log is written anew, with nobody
- * writing, and what is left of the changes tells attributes, sizes and ranges of the state before them only.
+ * are undone together (WB_RECORD_COALESCED), so that of each byte only the value in the oldest of them is needed.
+ * Thinning leaves the heads of the records it drops, since no record may move; here the log is written anew while no
+ * process writes, and the remaining records have the attributes, sizes and ranges of the state before the changes only.
  */
 #include "maintain/erase/erase_versions.h"
 
@@ -28,7 +28,7 @@
 struct wb_erasing_entry {
     uint64_t offset;
     int64_t when;
-    bool counts, told; /* not aborted; one of those that become two changes */
+    bool counts, merged; /* not aborted; one of those that become two changes */
 };
 
 /* A record that is made, until it is known whether another of the same change follows. */
@@ -46,8 +46,8 @@ struct wb_erasing {
     int fd, image_fd;
     GArray *entries;             /* of struct wb_erasing_entry, newest first               */
     GHashTable *last_ops;        /* of extended attributes: what came last      */
-    GHashTable *names;           /* of those that an older change tells         */
-    struct wb_extent_map map;    /* what older ones tell, and all past the end  */
+    GHashTable *names;           /* of those that an older change records       */
+    struct wb_extent_map map;    /* what older ones have, and all past the end  */
     bool begun;                  /* attrs are known, and the map                */
     struct wb_attrs attrs;       /* before the first change                     */
     uint64_t size_after;         /* the last one                                */
@@ -73,7 +73,7 @@ static inline bool wb_erasing_has(const struct wb_erasing *erasing, int64_t when
 
 /* ---- what is left of them -------------------------------------------------------------------- */
 
-/* Whether versions can be erased one by one: nothing but content and attributes in one undo log tells of them. */
+/* Whether versions can be erased one by one: only content and attributes in one undo log record them. */
 
 /* Of one record that counts and is not outside. 0, or the refusal. */
 static int judge(struct wb_erasing *erasing, const struct wb_record *record, int64_t newer)
@@ -128,13 +128,13 @@ static int look(struct wb_erasing *erasing)
             break;
         entry.when = record.when;
         entry.counts = r > 0;
-        entry.told = entry.counts && wb_erasing_has(erasing, record.when) && record.type != WB_REC_INDEX &&
-                     !(record.type == WB_REC_FILLER && record.filler.until == 0);
-        refused = entry.told ? judge(erasing, &record, newer) : 0;
+        entry.merged = entry.counts && wb_erasing_has(erasing, record.when) && record.type != WB_REC_INDEX &&
+                       !(record.type == WB_REC_FILLER && record.filler.until == 0);
+        refused = entry.merged ? judge(erasing, &record, newer) : 0;
         if (refused != 0)
             break;
-        newer = entry.told ? record.when : newer;
-        first |= entry.told && record.when == erasing->what->from;
+        newer = entry.merged ? record.when : newer;
+        first |= entry.merged && record.when == erasing->what->from;
         g_array_append_val(erasing->entries, entry);
     }
     wb_log_reader_deinit(&reader);
@@ -239,8 +239,8 @@ static int erasing_look(struct wb_erasing *erasing)
 }
 
 /*
- * The records that stand for those of several changes. Of each byte and each extended attribute, what the oldest tells
- * is in one of them; all have the attributes before the first, and the range and size of nothing that went.
+ * The records that stand for those of several changes. For each byte and each extended attribute, one of them has the
+ * value from the oldest change; all have the attributes before the first, and the range and size of no erased record.
  */
 
 /* Writes what waits. `more`: another record of the same change follows. */
@@ -255,7 +255,7 @@ static int erasing_put(struct wb_erasing *erasing, bool more)
     return wb_rewrite_append_made(&erasing->rewrite, &made->record, made->payload);
 }
 
-/* The next record of one of the two changes, `type` of it. Who made what went is told by no record that stays. */
+/* The next record of one of the two changes, `type` of it. No remaining record names the actors of erased changes. */
 static int begin_made(struct wb_erasing *erasing, const struct wb_record *from, uint8_t type)
 {
     bool joined = from->when != erasing->what->from;
@@ -273,7 +273,7 @@ static int begin_made(struct wb_erasing *erasing, const struct wb_record *from, 
     return r;
 }
 
-/* Tells nothing but the attributes. */
+/* Holds nothing but the attributes. */
 static int erasing_make_attr(struct wb_erasing *erasing, const struct wb_record *from)
 {
     int r = begin_made(erasing, from, WB_REC_ATTR);
@@ -305,7 +305,7 @@ static int check_of_image(const struct wb_erasing *erasing, uint64_t offset, uin
     return r;
 }
 
-/* A part of an extent that no older change tells. An image with a checksum is verified before a part gets its own. */
+/* A part of an extent that no older change has. An image with a checksum is verified before a part gets its own. */
 static int make_part(struct wb_erasing *erasing, const struct wb_record *from, const struct wb_extent *extent,
                      uint64_t at, uint64_t end)
 {
@@ -361,7 +361,7 @@ static int make_extent(struct wb_erasing *erasing, const struct wb_record *from,
     return r;
 }
 
-static int tell(struct wb_erasing *erasing, uint64_t offset, uint64_t length)
+static int mark_known(struct wb_erasing *erasing, uint64_t offset, uint64_t length)
 {
     return wb_extent_map_fill(&erasing->map,
                               &(struct wb_piece){.offset = offset, .length = length, .kind = WB_EXTENT_ZERO});
@@ -377,7 +377,7 @@ static int make_data(struct wb_erasing *erasing, const struct wb_record *record)
     for (uint32_t i = 0; r == 0 && i < data->count; i++)
         r = make_extent(erasing, record, &data->extents[i]);
     for (uint32_t i = 0; r == 0 && i < data->count; i++)
-        r = tell(erasing, data->extents[i].offset, data->extents[i].length);
+        r = mark_known(erasing, data->extents[i].offset, data->extents[i].length);
     return r;
 }
 
@@ -416,7 +416,7 @@ static int erasing_make(struct wb_erasing *erasing, const struct wb_record *reco
     if (begins) {
         erasing->begun = true;
         erasing->attrs = *wb_erasing_attrs(record);
-        r = tell(erasing, erasing->attrs.size, (uint64_t)INT64_MAX - erasing->attrs.size);
+        r = mark_known(erasing, erasing->attrs.size, (uint64_t)INT64_MAX - erasing->attrs.size);
     }
     if (r == 0 && record->type == WB_REC_DATA)
         r = make_data(erasing, record);
@@ -460,7 +460,7 @@ static int copy(struct wb_erasing *erasing)
             if (r == 0)
                 r = erasing_put(erasing, false);
         }
-        if (r == 0 && entry->told) {
+        if (r == 0 && entry->merged) {
             record.when = entry->when;
             r = erasing_make(erasing, &record);
         } else if (r == 0 && !is_dead(erasing, entry, &record)) {
@@ -521,7 +521,7 @@ static int erase(struct wb_erasing *erasing, struct wb_control_erased_versions *
     ret->versions = erasing->dropped;
     if (what->dry_run)
         return 0;
-    /* A copy that was sent before tells of it still. */
+    /* A copy that was sent before still has the records. */
     r = wb_erased_mark(store->dir_fd, wb_store_tick(store));
     if (r == 0)
         r = write_anew(erasing, &ret->bytes);

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * vrm --change: single versions of a file that is there vanish from the store, for good; all other states stay exact.
- * In the place of what went, the state before it shows (docs/format.md, Trimming).
+ * vrm --change: deletes single versions of an existing file from the store, for good; all other states stay exact.
+ * For the time of an erased version, the state before it is shown (docs/format.md, Trimming).
  *
- * What showed between two changes is what records of the undo log tell, and nothing else may: where a catalog, a stage,
- * a bundle or a snapshot has a part in it, it is refused as a whole.
+ * Only records of the undo log may describe what showed between two changes: if a catalog, a stage, a bundle or a
+ * snapshot has a part in it, the whole request is refused.
  */
 
 #include "store/store.h"
@@ -18,7 +18,7 @@ struct wb_erase_versions {
     int64_t from, until; /* `when`s of two changes of it; what showed between them goes */
     uid_t by;            /* all of it must have been that user's (-EPERM); 0 may all */
     bool dry_run;
-    int catalogs; /* a refusal that is told by catalogs, or 0: filled before */
+    int catalogs; /* a refusal that follows from the catalogs, or 0: filled before */
 };
 
 /*

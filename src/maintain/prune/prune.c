@@ -15,12 +15,12 @@
 #include <xxhash.h>
 
 /*
- * Deleted files and directories that no state of the horizon or later has. One may go if
+ * Deleted files and directories that are in no state of the horizon or later. One may be removed if
  *
- *  - it was deleted before the horizon, as its ctime tells: giving or taking a name changes that;
- *  - no record that stays tells of it, in catalogs all of which were read after it was found;
- *  - it is still as it was found, so that nothing was done to it while these were read;
- *  - a file has no other name, and nobody has it open.
+ *  - it was deleted before the horizon, according to its ctime, which changes when a name is added or removed;
+ *  - no remaining record mentions it, in catalogs all of which were read after it was found;
+ *  - it did not change since it was found, so that nothing was done to it while these were read;
+ *  - a file has no other name, and no process has it open.
  */
 
 /* So many at a time; the others have their turn when it is done again. */
@@ -38,7 +38,7 @@ static int compare(const void *a, const void *b)
     return wb_object_compare(x->object, y->object);
 }
 
-/* Emptying a file changed its ctime: its bundle tells the one it had. */
+/* Emptying a file changed its ctime: its bundle records the previous one. */
 static bool is_lost_before(const struct wb_prune *prune, struct wb_object object, const struct stat *st)
 {
     const struct wb_bundle_member *member;
@@ -54,7 +54,7 @@ static bool is_lost_before(const struct wb_prune *prune, struct wb_object object
     return before;
 }
 
-/* Whether it may go as far as it can be told by itself. */
+/* Whether its own inode and bundle allow its removal. */
 static bool is_old(const struct wb_prune *prune, struct wb_prune_body *body, const struct stat *st)
 {
     int64_t changed = st->st_ctim.tv_sec * WB_WHEN_SECOND + st->st_ctim.tv_nsec;
@@ -476,7 +476,7 @@ static int prune_log(struct wb_prune *prune, const struct wb_compact_found *foun
     return 0;
 }
 
-/* An undo log of which nothing goes; catalogs tell of deleted things all the same. */
+/* An undo log from which nothing is pruned. A catalog is read in any case, since it may mention deleted things. */
 static bool is_spared(const struct wb_prune *prune, const struct wb_compact_found *found)
 {
     const struct wb_prune_options *options = &prune->options;

@@ -2,22 +2,22 @@
 #pragma once
 
 /*
- * vprune: forgets by age. What was before a moment, the horizon, is not told any more, and what only such states need
- * is taken away; every state of the horizon and later stays as it is.
+ * vprune: prunes history by age. States before a moment, the horizon, are not shown any more, and data that only such
+ * states need is deleted; every state of the horizon and later remains as it is.
  *
- *  1. The horizon is published (wb_store_hide_before, wb_store_forget_hidden). From then on nobody tells an older
- *     state, so that the rest may be done in any order, beside all other changes, and be ended by a crash anywhere:
- *     doing it again finishes it.
- *  2. Which deleted things there are.
+ *  1. The horizon is published (wb_store_hide_before, wb_store_forget_hidden). From then on no process shows an older
+ *     state, so that the other steps may be done in any order, concurrently with all other changes, and may be ended by
+ *     a crash at any point: pruning again finishes them.
+ *  2. The deleted things are listed.
  *  3. Log by log: records that only older states need become a FILLER of the same length, which is packed to next to
- *     nothing; no record gets another place. What they had in images is punched out. A deleted thing is needed where
- *     a record that stays tells of it.
- *  4. Deleted things that are not needed go, with their logs.
+ *     nothing; no record changes its offset. Their bytes in images are punched out. A deleted thing is needed if a
+ *     remaining record mentions it.
+ *  4. Deleted things that are not needed are removed, with their logs.
  *
- * Where some of the tree needs its history for longer than the rest, the horizon is the moment from which on all of it
- * is kept, and the logs of the rest are forgotten `beyond` it. Nothing is published for these: each FILLER says for its
- * log what is not known any more. So what such a log has in an image goes after the log was replaced, as in thinning:
- * who reads an image looks afterwards whether the log is another one.
+ * If some of the tree needs its history for longer than the rest, the horizon is the moment from which on all history
+ * is kept, and the logs of the rest are pruned `beyond` it. Nothing is published for these: each FILLER says for its
+ * log which time is not known any more. So the bytes of such a log in an image are punched after the log was replaced,
+ * as in thinning: a process that reads an image checks afterwards whether the log was replaced.
  */
 
 #include "store/store.h"
@@ -71,15 +71,15 @@ struct wb_prune_count {
 struct wb_prune;
 
 /*
- * Publishes the horizon. -EEXIST where a snapshot of a keeper (wb_snapshot_is_keepers), or of the whole tree, is of an
- * earlier moment: *ret_snapshots is how many are, and name and moment of the oldest are told in `why`; then nothing is
- * changed. Earlier snapshots of others hold what they cover: the horizon stops at the oldest of these, and all that
- * they do not cover is forgotten beyond it, up to `before`.
+ * Publishes the horizon. -EEXIST if a snapshot of a keeper (wb_snapshot_is_keepers), or of the whole tree, is of an
+ * earlier moment: *ret_snapshots is the number of these, and `why` states name and moment of the oldest; nothing is
+ * changed then. Earlier snapshots of other users protect what they cover: the horizon stops at the oldest of these, and
+ * all other history is pruned beyond it, up to `before`.
  */
 int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct wb_prune_options *options,
                    uint64_t *ret_snapshots, struct wb_error *why);
 
-/* One step, number 0 to WB_PRUNE_STEPS - 1, in this order. 0; -ECANCELED: told to stop; or -errno. */
+/* One step, number 0 to WB_PRUNE_STEPS - 1, in this order. 0; -ECANCELED: stop was requested; or -errno. */
 #define WB_PRUNE_STEPS 513u
 int wb_prune_step(struct wb_prune *prune, unsigned step, struct wb_prune_count *count);
 

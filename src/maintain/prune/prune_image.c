@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What forgotten records kept in an image is punched out, but for blocks that a record which stays has something in. It
- * is done before the records go, since afterwards nobody knows where it was. Nobody tells it any more by then: the
- * horizon is published. What no record refers to is left alone, as it may be about to be referred to.
+ * Punches out the bytes of pruned records in an image, except for blocks in which a remaining record has bytes. This is
+ * done before the records are replaced, since only they show where the bytes are. No process shows them any more by
+ * then: the horizon is published. Bytes that no record refers to are left alone, as a record may be about to refer to
+ * them.
  */
 #include "maintain/prune/prune_parts.h"
 

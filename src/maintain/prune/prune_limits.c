@@ -132,7 +132,7 @@ static int open_dir(int dir_fd, const char *name)
     return fd < 0 ? -errno : fd;
 }
 
-/* Whether an error says that it went away meanwhile, of which a catalog tells then, or is none of this tree. */
+/* Whether the error means that it was moved or deleted meanwhile (a catalog records that), or is on another mount. */
 static bool is_elsewhere(int error)
 {
     return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EXDEV;
@@ -233,19 +233,19 @@ static int add_edge(struct wb_prune_limits *limits, const struct edge *edge, con
     return 0;
 }
 
-/* *until: when the directory left the place that the record tells. */
+/* *until: when the directory left the place in the record. */
 static int take_place(struct wb_prune_limits *limits, const struct wb_record *record, int64_t *until)
 {
-    const struct wb_rec_place *told = &record->place;
-    struct edge edge = {.child = told->self, .parent = told->parent, .until = *until, .is_dir = true,
+    const struct wb_rec_place *from = &record->place;
+    struct edge edge = {.child = from->self, .parent = from->parent, .until = *until, .is_dir = true,
                         .moved = *until != WB_WHEN_PRESENT};
-    int r = add_edge(limits, &edge, told->name, told->name_length);
+    int r = add_edge(limits, &edge, from->name, from->name_length);
 
-    if (r == 0 && told->name_length > 0 && !g_hash_table_contains(limits->places, &told->self)) {
+    if (r == 0 && from->name_length > 0 && !g_hash_table_contains(limits->places, &from->self)) {
         struct place *place = g_new(struct place, 1);
-        g_autofree char *name = g_strndup(told->name, told->name_length);
+        g_autofree char *name = g_strndup(from->name, from->name_length);
 
-        *place = (struct place){told->self, told->parent, g_string_chunk_insert_const(limits->names, name)};
+        *place = (struct place){from->self, from->parent, g_string_chunk_insert_const(limits->names, name)};
         g_hash_table_add(limits->places, place);
     }
     *until = record->when;

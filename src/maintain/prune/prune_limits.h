@@ -2,12 +2,13 @@
 #pragma once
 
 /*
- * Which objects' logs must keep more than the others' when history is forgotten (prune.h, `beyond`): those in the
+ * Which objects' logs must keep more than the others' when history is pruned (prune.h, `beyond`): those in the
  * directory of an older snapshot, and those whose path has a longer age.
  *
- * The tree is walked first and all catalogs are read afterwards, so whatever is renamed or deleted meanwhile is told by
- * one of the two. An object is protected by every path it has in the tree and every name that a catalog still tells;
- * a directory's catalog is protected as far as anything that was ever in it, since it leads there, now and then.
+ * The tree is walked first and all catalogs are read afterwards, so one of the two shows each object that is renamed or
+ * deleted meanwhile. An object is protected by every path it has in the tree and every name that a catalog still
+ * records; a directory's catalog is protected as far as every object that was ever in it, since it leads to that
+ * object, in the present and in the past.
  */
 
 #include "maintain/prune/prune.h"

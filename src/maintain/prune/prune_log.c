@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which records of one log only states before the horizon need.
+ * Finds the records of one log that only states before the horizon need.
  *
- * A record tells of the moments before its `when`. So it is needed if that is later than the horizon, and not
- * otherwise. These stay all the same:
+ * A record describes the moments before its `when`. So it is needed if that is later than the horizon, and not
+ * otherwise. These are kept all the same:
  *
- *  - of PLACEs, the first record of a catalog, and the newest that is not later: they tell where the thing is, also
+ *  - of PLACEs, the first record of a catalog, and the newest that is not later: they show where the thing is, also
  *    after the horizon; with the other records of their change;
- *  - what a catalog has of the minute before the horizon, by which births are judged;
+ *  - the records of a catalog in the minute before the horizon, by which births are judged;
  *  - content of a stage that ended later, or has not ended: it counts from its end;
- *  - what counts together with a change that is later (WB_RECORD_COALESCED).
+ *  - records that count together with a change that is later (WB_RECORD_COALESCED).
  *
- * An INDEX that has copies of what goes, goes. A log with a damaged record is left alone.
+ * An INDEX that has copies of pruned records is pruned, too. A log with a damaged record is left alone.
  */
 #include "maintain/prune/prune_parts.h"
 
@@ -306,7 +306,7 @@ struct sifting {
     bool changed_before; /* and did so before the records met last                    */
     bool doubt;         /* a change from before the horizon failed, and has no ABORT yet */
     bool odd;           /* the log does not begin as ours do: it is left alone        */
-    bool whole;         /* all of it was read: what deleted things it tells of is known */
+    bool whole;         /* all of it was read: the deleted things in it are known     */
     struct wb_prune_image image;
 };
 
@@ -320,7 +320,7 @@ static void end_run(struct sifting *sifting)
 static void drop(struct sifting *sifting, const struct wb_record *record, bool counts)
 {
     struct wb_prune_run *run = &sifting->run;
-    /* What tells nothing of its own may lie amid records of a stage that stay: nobody's walk may end with it. */
+    /* A record without content may lie amid kept records of a stage: no reader's walk may end with it. */
     int64_t until = record->type == WB_REC_FILLER              ? record->filler.until
                     : record->type == WB_REC_INDEX || !counts ? 0
                                                               : record->written;
@@ -355,9 +355,9 @@ static void keep(struct sifting *sifting, bool with_change)
 }
 
 /*
- * A record tells of deleted things: they are needed by states that are. The catalog may be kept for something else that
- * was in the directory: then a file is needed as far as its own history is kept. A directory always is, since one of
- * which nothing is left would look as if it had been empty; it takes next to nothing.
+ * Marks the deleted things in a record that kept states need. The catalog may be kept for something else that was in
+ * the directory: then a file is needed as far as its own history is kept. A directory is always needed, since without
+ * its body and log it would look as if it had been empty; it takes next to no space.
  */
 static void need_named(struct sifting *sifting, const struct wb_record *record)
 {
@@ -503,7 +503,7 @@ static int look(void *data, struct wb_object object, enum wb_object_file file, i
     return r < 0 ? r : 1;
 }
 
-/* Where nobody was told of a horizon before, who reads an image finds out by the log. */
+/* Beyond the published horizon, a process that reads an image sees by the replaced log that the bytes are gone. */
 static int punch_beyond(void *data, struct wb_object object)
 {
     struct sifting *sifting = data;
@@ -520,8 +520,8 @@ static void overlay(void *data, uint8_t *bytes, size_t length, uint64_t offset)
 
 /*
  * How far the log can be made fillers from its beginning, while others read it. The newest record up to the horizon
- * stays, which ends the walk of everybody who tells of a later moment; and so does all that an INDEX which stays has
- * copies of, since they are taken for what the log has.
+ * is kept, since the walks of readers that show a later moment end at it. All records are kept of which a remaining
+ * INDEX has copies, since readers take the copies for the content of the log.
  */
 static uint64_t end_of_place(const struct sifting *sifting)
 {
@@ -607,7 +607,7 @@ int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object
     int r;
 
     sifting.compact = &compact;
-    /* In its place, a log is forgotten beneath its readers: they must have been told before. */
+    /* Pruning in place changes a log while others read it: they must know of the horizon before. */
     if (!is_beyond(&sifting))
         forget.in_place = in_place;
     sifting.runs = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_run));

@@ -11,9 +11,9 @@
 /* A deleted file or directory. */
 struct wb_prune_body {
     struct wb_object object;
-    struct timespec ctime; /* as it was found: whoever gives or takes a name changes it */
+    struct timespec ctime; /* as it was found: adding or removing a name changes it     */
     bool is_dir, needed;
-    bool lost_before; /* packed: that it was lost before the horizon is told by its bundle */
+    bool lost_before; /* packed: its bundle shows that it was lost before the horizon      */
 };
 
 struct wb_prune {
@@ -24,7 +24,7 @@ struct wb_prune {
     bool more_bodies; /* than are kept in mind at a time */
     GHashTable *bundles; /* objects whose bundles have content of what is gone */
     struct wb_prune_limits *limits; /* with options.beyond; NULL: everything goes up to the horizon only */
-    bool blind;       /* what a catalog tells is not all known: no deleted thing may go */
+    bool blind;       /* the records of a catalog are not all known: no deleted thing may be removed */
     struct wb_prune_count *count;
 };
 
@@ -32,7 +32,7 @@ int64_t wb_prune_before(const struct wb_prune *prune, struct wb_object object);
 
 /* ---- bodies (prune.c) ----------------------------------------------------------------- */
 
-/* A record that stays tells of it. */
+/* Marks the body as needed: a remaining record mentions it. */
 void wb_prune_need(struct wb_prune *prune, struct wb_object object);
 int wb_prune_remove_bodies(struct wb_prune *prune);
 

@@ -234,10 +234,10 @@ int wb_store_where(const char *tree, const char *store, struct wb_move_result *r
 }
 
 /*
- * One file of a store that moves: content with its holes, extended attributes, owner, mode and times. A copy has the
- * time of modification of its original, by which logs are judged after a power cut, and for time of access the time of
- * change of the original: nobody asks when a file of the store was read, and so it can be told, whenever the move is
- * gone on with, whether the original was touched since.
+ * Copies one file of a store that moves: content with its holes, extended attributes, owner, mode and times. A copy has
+ * the mtime of its original, by which logs are judged after a power cut. The atime of the copy is the ctime of the
+ * original: the atime of a file of the store has no other use, and so it shows, whenever the move is continued, whether
+ * the original was changed since.
  */
 
 #define BLOCK (1 << 20)
@@ -435,7 +435,7 @@ static bool is_there(const struct wb_moving *moving, int to_dir, const char *nam
            same_time(there.st_atim, st->st_ctim) && when_of(there.st_ctim) < moving->coming.synced;
 }
 
-/* The last pass copied it or found it there, and it is as it was. After a clock was set nobody can tell by it. */
+/* The last pass copied it or found it there, and it did not change since. After the clock was set, that is unknown. */
 static bool is_known(const struct wb_moving *moving, const struct stat *st)
 {
     return moving->done > 0 && when_of(st->st_ctim) < moving->done - SLACK &&
@@ -497,7 +497,7 @@ static int take_file(struct wb_moving *moving, int from_dir, int to_dir, const c
     }
     if (is_linked(moving, st, &copy))
         return moving->look_only ? 0 : link_copy(moving, copy, to_dir, name);
-    /* Stores into a mapping, as of `inflight`, are not told by ctime; what lies beside it is small. */
+    /* The ctime does not show stores into a mapping, as of `inflight`; the files beside it are small. */
     if (to_dir != moving->to_fd && is_there(moving, to_dir, name, st)) {
         moving->result->there++;
         return note_link(moving, st, to_dir, name);

@@ -68,7 +68,7 @@ struct packing {
 static bool add_chunks(struct packing *packing, uint64_t from, uint64_t to, uint32_t method)
 {
     while (from < to) {
-        /* The method tells an INDEX from other chunks, until it is known. */
+        /* Until the final method is known, the field distinguishes an INDEX from other chunks. */
         struct wb_pack_chunk chunk = {
             .length = (uint32_t)MIN(to - from, (uint64_t)WB_PACK_CHUNK_MAX), .method = method};
 

@@ -90,9 +90,9 @@ bool wb_compact_has_room(const struct wb_store *store, struct wb_compact *compac
 int wb_compact_own(struct wb_store *store, const struct wb_compact *compact);
 
 /*
- * One log (WB_FILE_UNDO or WB_FILE_CATALOG). 0, also where there is none or it would not get smaller; -ECANCELED when
- * told to stop, or when somebody has something to forget; -EAGAIN where the log is written too fast; or -errno: then
- * all is as before.
+ * Compacts one log (WB_FILE_UNDO or WB_FILE_CATALOG). 0, also if there is none or it would not get smaller; -ECANCELED
+ * if stop was requested, or another thread waits to prune; -EAGAIN if the log is written too fast; or -errno: then
+ * nothing is changed.
  */
 int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb_object object,
                    enum wb_object_file file);
@@ -104,9 +104,9 @@ int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb
 int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct wb_object dir, const char *name);
 
 /*
- * Between these two, what wb_compact_bodies packs is brought to the disk some at a time, whichever directories it is
- * of. The last of it by finish, which is told what it came to, and tells that or its own failure. After -ECANCELED all
- * that was not brought to the disk yet is as it was before. *compact stays where it is.
+ * Between these two calls, bodies that wb_compact_bodies packs are flushed to the disk in batches, across directories.
+ * wb_compact_finish flushes the last batch; its argument `r` is the result so far, and it returns that or its own
+ * failure. After -ECANCELED, all bodies that were not flushed yet are as before. The caller must not move *compact.
  */
 void wb_compact_begin(struct wb_compact *compact, struct wb_store *store);
 int wb_compact_finish(struct wb_compact *compact, int r);

@@ -36,7 +36,7 @@ int wb_rewrite_append(struct wb_rewrite *rewrite, struct wb_record *record, int 
     struct iovec payload = {0};
     int r;
 
-    /* It tells of records as they lay in the old log, and of those that are left out. */
+    /* It lists records at their offsets in the old log, also those that are left out. */
     if (record->type == WB_REC_INDEX)
         return 0;
     /* Nothing here has to stay in its place: what a filler says takes one, without a payload. */

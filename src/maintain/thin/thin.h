@@ -9,9 +9,9 @@
 #include "store/store.h"
 
 /*
- * What showed from `from` until just before `until` is not kept. Both are `when`s of changes of this file. Whoever says
- * so knows that
- *  - no catalog tells anything of the file in [from, until]: attributes would be of another moment than the content;
+ * The states from `from` until just before `until` are not kept. Both are `when`s of changes of this file. The caller
+ * has made sure that
+ *  - no catalog has a record of the file in [from, until]: attributes would be of another moment than the content;
  *  - no snapshot is of a moment in it;
  *  - no change up to `until` is under way.
  */
@@ -33,12 +33,12 @@ struct wb_thin {
 };
 
 /*
- * Drops versions from the undo log of an object. What cannot be dropped safely stays: what lies at a gap, something
- * forgotten, a stage without its end, or a change that tells of more than content and attributes. Beside all other
- * changes of the tree; ended by a crash anywhere, the log is the old or the new one, and the next time frees what is
- * left.
+ * Drops versions from the undo log of an object. Versions that cannot be dropped safely are kept: those at a gap, at
+ * something pruned, at a stage without its end, or at a change that records more than content and attributes. Other
+ * changes of the tree may run concurrently. After a crash at any point, the log is the old or the new one, and the next
+ * call frees what is left.
  *
- * 0; -ECANCELED: told to stop, or somebody else has something to forget; -EAGAIN: the log is written too fast;
- * -EBADMSG: it is damaged, and stays as it is; or -errno.
+ * 0; -ECANCELED: stop was requested, or another thread waits to prune; -EAGAIN: the log is written too fast;
+ * -EBADMSG: it is damaged, and is left as it is; or -errno.
  */
 int wb_thin_log(struct wb_store *store, struct wb_object object, struct wb_thin *thin);

@@ -8,7 +8,7 @@
 #include "wayback/when.h"
 #include <errno.h>
 
-/* What catalogs tell is held in memory, 24 bytes each: beyond this, nothing is thinned. */
+/* The moments in catalogs are held in memory, 24 bytes each: beyond this number, nothing is thinned. */
 #define MOMENTS_MAX (8u << 20)
 /* Each is compared with each version. */
 #define LACKS_MAX 4096u

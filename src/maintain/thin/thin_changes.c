@@ -27,7 +27,7 @@ static const struct wb_attrs *attrs_of(const struct wb_record *record)
                                           : NULL;
 }
 
-/* Changes that count together were all made where one of them was: a catalog would have told of a move. */
+/* Changes that count together were all made in the same directory: a catalog would have recorded a move. */
 static void place(struct wb_thin_changes *changes, struct wb_thin_change *change, const struct wb_record *record)
 {
     if (record->via.length > 0 && attrs_of(record))
@@ -67,7 +67,7 @@ static int read_undo(struct wb_thin_changes *changes, struct wb_thin_catalogs *c
 
     if (r <= 0)
         return r < 0 ? r : -ENOENT;
-    /* What is earlier was forgotten, in its place perhaps: a hole, where an INDEX still tells of records. */
+    /* Earlier records were pruned, perhaps in place: there is a hole then, and an INDEX still lists the records. */
     while (record.when > horizon && (r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0)
         take(changes, catalogs, &record);
     if (changes->list->len > 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What is known of one file whose versions may go: its changes, as its undo log and the catalogs tell them. */
+/* The changes of one file whose versions may be thinned, as its undo log and the catalogs record them. */
 
 #include "maintain/thin/thin_catalogs.h"
 
@@ -24,5 +24,5 @@ struct wb_thin_changes {
 void wb_thin_changes_init(struct wb_thin_changes *changes, struct wb_object object);
 void wb_thin_changes_deinit(struct wb_thin_changes *changes);
 
-/* 0, -ENOENT: it has no undo log, and what the catalogs tell is all; -EBADMSG: that is damaged; or -errno. */
+/* 0, -ENOENT: it has no undo log, and only the catalogs record it; -EBADMSG: the log is damaged; or -errno. */
 int wb_thin_changes_read(struct wb_thin_changes *changes, struct wb_thin_catalogs *catalogs);

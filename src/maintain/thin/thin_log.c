@@ -14,9 +14,9 @@
 #include <string.h>
 
 /*
- * Changes that count together: for every moment there is a question for, all of them are walked, or none. So of each
- * byte only what the oldest of them tells is ever shown, and bytes at or past the size before the oldest are not shown
- * at all: whatever else tells of these is dead.
+ * Changes that count together: a look-back to any moment undoes all of them, or none. So of each byte only the value in
+ * the oldest of them is ever shown, and bytes at or past the size before the oldest are not shown at all: all other
+ * recorded values of these bytes are dead.
  */
 
 static void thin_group_init(struct wb_thin_group *group)
@@ -76,7 +76,7 @@ struct judging {
     struct wb_prune_image *image;
     uint64_t *dead_image;
     struct wb_extent_map catalogs; /* by older ones, or past the end */
-    GHashTable *names;         /* of extended attributes told by older ones */
+    GHashTable *names;         /* of extended attributes in older ones */
     GArray *dead;              /* of one record: struct wb_extent, dead parts of its extents */
     uint8_t *payload;
 };
@@ -94,7 +94,7 @@ static void note_image(struct judging *judging, const struct wb_extent *extent, 
         *judging->dead_image += length;
 }
 
-/* The parts of an extent that older ones tell go to judging->dead; how many bytes they are. */
+/* Adds the parts of an extent that older changes have, too, to judging->dead; returns how many bytes they are. */
 static uint64_t find_dead(struct judging *judging, const struct wb_extent *extent)
 {
     uint64_t at = extent->offset, end = at + extent->length, sum = 0, until;
@@ -145,7 +145,7 @@ static void judge_image(struct judging *judging, struct wb_extent *extent, guint
     }
 }
 
-/* Finds what of a DATA is dead; what it tells is known to newer ones from now on. */
+/* Finds the dead parts of a DATA; its ranges make newer records of the same bytes dead from now on. */
 static int judge_data(struct judging *judging, struct wb_record *record, bool oldest)
 {
     int r = 0;
@@ -168,7 +168,7 @@ static int judge_data(struct judging *judging, struct wb_record *record, bool ol
     return r;
 }
 
-/* The value of an extended attribute that an older one tells as well. */
+/* The value of an extended attribute is dead if an older change has a value of it as well. */
 static void judge_xattr(struct judging *judging, const struct wb_record *record, bool oldest)
 {
     char *name = g_strndup(record->xattr.name, record->xattr.name_length);
@@ -240,7 +240,7 @@ static int begin(struct judging *judging, const struct wb_thin_group *group)
         &(struct wb_piece){.offset = attrs->size, .length = (uint64_t)INT64_MAX - attrs->size, .kind = WB_EXTENT_ZERO});
 }
 
-/* Finds out what of it older ones tell as well, for the image and, if something is new in it, as patches. */
+/* Finds the parts that older changes have as well, for the image and, if something is new in it, as patches. */
 static int thin_group_judge(const struct wb_thin_group *group, int fd, bool is_new, struct wb_thin_patches *patches,
                             struct wb_prune_image *image, uint64_t *dead_image)
 {
@@ -275,7 +275,7 @@ struct thinning {
     size_t drop;                 /* those from here on are later than what is being read */
     struct wb_thin_group change; /* the records of one change, met last                  */
     int64_t change_begin;        /* when it began: as a stage, before its end            */
-    bool plain;                  /* which tells of content and attributes only           */
+    bool plain;                  /* it records content and attributes only               */
     struct wb_thin_group group;  /* newer changes; the last of them may be joined to it  */
     int64_t group_begin;         /* when the oldest of them began                        */
     bool is_new;                 /* one of the group is joined that was not              */
@@ -301,7 +301,7 @@ static bool is_plain(const struct thinning *thinning, const struct wb_record *re
            record->op >= WB_OP_WRITE && record->op <= WB_OP_REMOVEXATTR;
 }
 
-/* Tells nothing of its own. */
+/* Has no content of its own. */
 static bool is_nothing(const struct wb_record *record, bool counts)
 {
     return !counts || record->type == WB_REC_INDEX || (record->type == WB_REC_FILLER && record->filler.until == 0);
@@ -481,8 +481,8 @@ static void overlay(void *data, uint8_t *bytes, size_t length, uint64_t offset)
     wb_thin_overlay(&thinning->patches, bytes, length, offset);
 }
 
-/* Also what a crash left there: which versions went is told by the log. Were it done later, the image could be another
- * one (vrm), and its bytes those of records that stay. */
+/* Also punches what a crash left there: the log shows which versions were dropped. Later, the image could be another
+ * one (vrm), and its bytes could belong to records that are kept. */
 static int punch(void *data, struct wb_object object)
 {
     struct thinning *thinning = data;

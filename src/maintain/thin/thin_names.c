@@ -31,7 +31,7 @@ void wb_thin_names_deinit(struct wb_thin_names *names)
     g_string_chunk_free(names->strings);
 }
 
-/* ---- what records tell ----------------------------------------------------------------------- */
+/* ---- names in records ------------------------------------------------------------------------ */
 
 static const char *keep_string(struct wb_thin_names *names, const char *bytes, size_t length)
 {
@@ -53,7 +53,7 @@ static int note(struct wb_thin_names *names, struct wb_object object, struct wb_
     return 0;
 }
 
-/* Who came is not told, but to what name. */
+/* Notes to which name something came, and from which directory; not which object came. */
 static int note_arrival(struct wb_thin_names *names, struct wb_object dir, const struct wb_slot *slot)
 {
     if (slot->from_length == 0 || wb_object_is_none(slot->from_dir) || wb_object_equal(slot->from_dir, dir))
@@ -254,7 +254,7 @@ int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, con
         if (g_hash_table_add(known, (void *)(uintptr_t)&list[low]))
             r = take_path(names, &list[low], take, data);
     }
-    /* Those it had before the history began, and by which nobody changed it, no record tells. */
+    /* No record has the names that it had before the history began and by which it was never changed. */
     return r == 0 && g_hash_table_size(known) < MAX(links, 1) ? take(data, NULL) : r;
 }
 

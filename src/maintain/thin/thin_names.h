@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What catalogs tell. What a file is called, for rules that go by paths: every name it had that a record tells, in
- * directories where they are now, or were last. Directories of which no record tells are looked for in the tree, once,
+ * The names in catalogs, and the paths of a file, for rules that depend on paths: every recorded name it had, with the
+ * directory at its present or last place. Directories that no record mentions are searched for in the tree, once,
  * if there are any.
  */
 
@@ -33,13 +33,13 @@ struct wb_thin_names {
 void wb_thin_names_init(struct wb_thin_names *names, struct wb_store *store, bool (*stop)(void *data), void *data);
 void wb_thin_names_deinit(struct wb_thin_names *names);
 
-/* What a record of a catalog tells; they come newest first. 0, or -E2BIG: there is no room for more. */
+/* Notes the names in a record of a catalog; they come newest first. 0, or -E2BIG: there are too many names. */
 int wb_thin_names_take(struct wb_thin_names *names, struct wb_object dir, const struct wb_record *record);
 
 /* The catalog of that directory is damaged. 0, or -E2BIG: so are too many. */
 int wb_thin_names_distrust(struct wb_thin_names *names, struct wb_object dir);
 
-/* What a record of a file's undo log tells, into `vias` (of struct wb_thin_name). */
+/* Adds the name in a record of a file's undo log to `vias` (of struct wb_thin_name). */
 void wb_thin_names_via(struct wb_thin_names *names, GArray *vias, const struct wb_record *record);
 
 /* All catalogs were read. */
@@ -47,7 +47,7 @@ void wb_thin_names_settle(struct wb_thin_names *names);
 
 /*
  * Calls `take` with each path of an object, from the root of the tree, until it returns not 0, which is returned; with
- * NULL, if there is a name of which nothing tells where it is, or fewer than `links`, which it had at a time. 0 or
+ * NULL, if the place of a name is not known, or fewer names are known than `links`, which it had at one time. 0 or
  * -errno.
  */
 int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, const GArray *vias, uint32_t links,
@@ -58,8 +58,8 @@ int wb_thin_names_one(struct wb_thin_names *names, struct wb_object dir, const c
                       int (*take)(void *data, const char *path), void *data);
 
 /*
- * Whether the object may have had a name that a damaged catalog told of, and nothing else: in the directory *ret. It
- * is known not to have had one where it was, nor where it came from; `anywhere`: how it came where it was is not told.
+ * Whether the object may have had a name that only a damaged catalog recorded: in the directory *ret. The directories
+ * in which it was, and those it came from, are examined; `anywhere`: no record shows how it came to where it was.
  */
 bool wb_thin_names_doubted(struct wb_thin_names *names, struct wb_object object, const GArray *vias, bool anywhere,
                            struct wb_object *ret);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Files go that were versions of a name. What the catalog tells of them becomes nothing: where they were made and
- * where they took the name, only the directory's own attributes are told still; and where the last of several in a row
- * lost the name, the file that was there before all of them did. No record gets another place, and the catalog takes
- * its name as in packing. What goes is noted before (ID.gone), and taken away after: so whatever a crash leaves is
- * either a file that is told of as before, or one with a note, which the next thinning takes away.
+ * Removes files that were versions of a name. Their records in the catalog are overwritten: in the records by which
+ * they were made and took the name, only the directory's own attributes remain; and in the record by which the last of
+ * several in a row lost the name, the file that was there before all of them loses it. No record changes its offset,
+ * and the new catalog replaces the old one as in packing. Each file is noted before (ID.gone), and deleted after that:
+ * so after a crash, a file is either recorded as before, or has a note, and the next thinning deletes it.
  */
 #include "maintain/thin/thin_replaced.h"
 
@@ -24,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The files that were versions of a name, once no record tells of them any more. */
+/* The files that were versions of a name, once no record mentions them any more. */
 
 /* The note has to be there for as long as the file is. */
 static void forget_gone(const struct wb_thinner *thinner, struct wb_object object)
@@ -33,7 +33,7 @@ static void forget_gone(const struct wb_thinner *thinner, struct wb_object objec
         wb_grave_forget_gone(thinner->store, object);
 }
 
-/* Those of which no record tells, with their notes (of struct wb_prune_body). 0 or -ECANCELED. */
+/* Removes those that no record mentions, with their notes (of struct wb_prune_body). 0 or -ECANCELED. */
 static int thin_remove_bodies(struct wb_thinner *thinner, GArray *bodies)
 {
     const struct wb_thin_options *options = &thinner->options;
@@ -95,7 +95,7 @@ int wb_thin_replaced_rest(struct wb_thinner *thinner, unsigned shard)
     struct rest rest = {thinner, NULL};
     int r;
 
-    /* Only who knows what all catalogs tell knows of what none does. */
+    /* All catalogs must be known completely to be sure that none of them mentions a file. */
     if (thinner->catalogs.blind || thinner->catalogs.unknown_spans->len > 0 || thinner->store->grave_fd < 0)
         return 0;
     rest.bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_body));
@@ -106,7 +106,7 @@ int wb_thin_replaced_rest(struct wb_thinner *thinner, unsigned shard)
     return r;
 }
 
-#define ATTR_SIZE 152u /* of a record that tells a directory's own attributes */
+#define ATTR_SIZE 152u /* of a record of a directory's own attributes */
 
 struct replacing {
     struct wb_thinner *thinner;
@@ -141,7 +141,7 @@ static int patch_with_zeros(struct replacing *work, struct wb_record *record, ui
     return 0;
 }
 
-/* Nothing is told there; but `until`, not 0: up to that change, nothing that was is kept. */
+/* Empties the record; `until`, unless 0: up to that change, no state is kept. */
 static int patch_away(struct replacing *work, const struct wb_record *was, uint64_t from, int64_t until)
 {
     struct wb_record record = {.type = until ? WB_REC_THINNED : WB_REC_FILLER, .op = WB_OP_NONE, .when = was->when,
@@ -181,7 +181,7 @@ static int patch_names(struct replacing *work, uint64_t offset, int64_t until)
     return patch_away(work, &record, offset + ATTR_SIZE, until);
 }
 
-/* Where a record tells that `was` lost a name, it was `now`. */
+/* In a record by which `was` lost a name, puts `now` in its place. */
 static int patch_loss(struct replacing *work, uint64_t offset, struct wb_object was, struct wb_object now,
                       const struct wb_attrs *attrs)
 {
@@ -347,7 +347,7 @@ static int rewrite_catalog(struct replacing *work)
 
     if (r < 0 || compact.changed == 0)
         return r;
-    /* It leads to changes that are told of no more. */
+    /* The timeline leads to changes whose records are gone. */
     if (!options->dry_run)
         wb_timeline_drop(thinner->store, work->saves.dir, WB_FILE_CATALOG);
     thinner->count->changed += work->plan.names;
@@ -358,15 +358,15 @@ static int rewrite_catalog(struct replacing *work)
 
 /* ---- one directory --------------------------------------------------------------------------- */
 
-static void each_body(const struct replacing *work, void (*tell)(void *data, struct wb_object object))
+static void each_body(const struct replacing *work, void (*visit)(void *data, struct wb_object object))
 {
     const struct wb_thin_options *options = &work->thinner->options;
 
-    for (guint i = 0; tell && !options->dry_run && i < work->plan.bodies->len; i++)
-        tell(options->data, g_array_index(work->plan.bodies, struct wb_prune_body, i).object);
+    for (guint i = 0; visit && !options->dry_run && i < work->plan.bodies->len; i++)
+        visit(options->data, g_array_index(work->plan.bodies, struct wb_prune_body, i).object);
 }
 
-/* Those that are told of still are needed. */
+/* Bodies that records still mention are needed. */
 static void count_run(struct replacing *work, const struct wb_thin_run *run)
 {
     if (run->done)
@@ -430,7 +430,7 @@ int wb_thin_replaced(struct wb_thinner *thinner, struct wb_object dir)
     g_array_unref(work->plan.bodies);
     wb_thin_patches_deinit(&work->patches);
     wb_thin_saves_deinit(&work->saves);
-    /* It went meanwhile, or what it tells is a lack by now. */
+    /* The catalog was deleted meanwhile, or its damage counts as an unknown span by now. */
     return r == -ENOENT || r == -EBADMSG ? 0 : r;
 }
 
@@ -490,7 +490,7 @@ static void show(struct planning *planning, int64_t from, int64_t until, guint o
     g_array_append_val(planning->owners, owner);
 }
 
-/* Its versions, while it had the name, are shown. 1: it may go, as far as its changes tell; 0 or -errno. */
+/* Adds its versions of the time when it had the name. 1: its changes allow it to be removed; 0 or -errno. */
 static int show_versions(struct planning *planning, guint index)
 {
     const struct wb_thin_save *save = save_at(planning, index);
@@ -540,7 +540,7 @@ static bool is_brief(const struct wb_thin_save *save)
             (save->before_removed < save->lost && save->before_removed - save->took <= ASIDE_MOST));
 }
 
-/* Whether all that is told of it is known here, and of a time that may be forgotten. */
+/* Whether all records of it are known here, and are of a time that may be thinned. */
 static bool is_known(const struct planning *planning, const struct wb_thin_save *save)
 {
     struct wb_thinner *thinner = planning->thinner;

@@ -12,7 +12,7 @@ struct wb_thin_run {
     int64_t took; /* when the first of them took the name */
     int64_t lost; /* when the last of them lost it        */
     guint first, count; /* of the plan's bodies     */
-    bool done;    /* no record tells of them any more     */
+    bool done;    /* no record mentions them any more     */
 };
 
 struct wb_thin_plan {

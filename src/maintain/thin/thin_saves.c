@@ -17,7 +17,7 @@
 
 struct finding {
     struct wb_thin_saves *saves;
-    GHashTable *waiting;  /* name -> struct wb_thin_save, of which the next record of this name tells more */
+    GHashTable *waiting;  /* name -> struct wb_thin_save, completed by the next record of this name */
     GHashTable *objects;  /* of those that wait, and those found                                     */
     GHashTable *compound; /* `when`s of changes that have several records here                       */
 };
@@ -64,7 +64,7 @@ static bool is_same(const char *name, size_t length, const char *other, size_t o
     return length == other_length && memcmp(name, other, length) == 0;
 }
 
-/* Of a rename in one directory: `from` tells the name that the file had, and `to` the one it gets. */
+/* Of a rename in one directory: `from` is the slot of the name that the file had, and `to` that of the one it gets. */
 static bool is_rename(struct wb_object dir, const struct wb_slot *from, const struct wb_slot *to)
 {
     return is_file(from) && from->unbind == WB_UNBIND_RENAMED && from->from_length == 0 &&
@@ -210,8 +210,8 @@ static bool take_place(struct finding *finding, const struct wb_record *record, 
 }
 
 /*
- * The next step back: *ret_slot is that of the name whose next record tells more; NULL: it is complete. False: it is
- * nothing of the kind.
+ * The next step back: *ret_slot is that of the name whose next record continues the save; NULL: it is complete. False:
+ * this is no save.
  */
 static bool goes_on(struct finding *finding, const struct wb_record *record, const struct wb_slot *slot,
                     struct wb_thin_save *save, const struct wb_thin_save *other, const struct wb_slot **ret_slot)
@@ -361,7 +361,7 @@ const struct wb_thin_catalogs_attr *wb_thin_saves_attrs(const struct wb_thin_sav
     return first < saves->attrs->len ? &g_array_index(saves->attrs, struct wb_thin_catalogs_attr, first) : NULL;
 }
 
-/* Those of one change by itself, with what else tells of them. */
+/* Keeps the saves whose changes have only one record here each, and counts their ATTR records. */
 static void settle(struct finding *finding)
 {
     struct wb_thin_saves *saves = finding->saves;

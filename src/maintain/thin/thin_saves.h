@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Saves. Most editors, `sed -i` and rsync do not write to a file: they make another, which takes its name. So what a
- * person calls a version of a file is an object here. It is found in the catalog of its directory, which tells all of
- * it. It comes to the name by one of these, and gives way to the next one likewise:
+ * Saves. Most editors, `sed -i` and rsync do not write to a file: they make another, which takes its name. So a version
+ * of a file, in the words of users, is an object here. It is found in the catalog of its directory, which records its
+ * whole life. It gets the name in one of these ways, and is replaced by the next one in the same way:
  *
  *   renamed over the other:   NAME  `aside`: absent                                      it is made
  *                             NAME  `aside`: it, moved to `name`; `name`: another, kept  it takes the name
@@ -63,5 +63,5 @@ int wb_thin_saves_find(struct wb_thin_saves *saves, int fd, bool (*stop)(void *d
 /* The first of the ATTR records of an object; there are save->attr_records of them. NULL: there are none. */
 const struct wb_thin_catalogs_attr *wb_thin_saves_attrs(const struct wb_thin_saves *saves, struct wb_object object);
 
-/* Whether a record tells that a save ended, perhaps. */
+/* Whether a record may be the end of a save. */
 bool wb_thin_is_replacing(struct wb_object dir, const struct wb_record *record);

@@ -140,7 +140,7 @@ int wb_thinner_decide(const struct wb_thinner *thinner, const GArray *rules, con
     return r;
 }
 
-/* Whether a catalog may tell something from the one change to the other, though none does. */
+/* Whether a catalog may have had a record between the two changes that is not known. */
 static bool is_doubted(struct wb_thinner *thinner, const struct wb_thin_changes *changes,
                        const struct wb_thin_change *from, const struct wb_thin_change *until, bool *held)
 {
@@ -291,7 +291,7 @@ static bool is_meant(const struct wb_thinner *thinner, struct wb_object object)
     return wb_object_is_none(thinner->options.only) || wb_object_equal(thinner->options.only, object);
 }
 
-/* All catalogs are read, what they tell of names is thinned, and then each undo log. */
+/* All catalogs are read, then the saves in them are thinned, and then each undo log. */
 enum pass { PASS_READ, PASS_NAMES, PASS_LOGS, PASSES };
 
 _Static_assert(WB_THIN_STEPS == PASSES * WB_SHARDS, "each pass goes through all folders");

@@ -5,15 +5,15 @@
  * Thinning of all files of a store, by one rule (thin.h is about one file). A file is an object: its versions are those
  * between the changes of it, whatever it was called. All names count alike, so no name loses what another is kept for.
  *
- *  1. All catalogs are read: when names and attributes of which object changed. A version from which to the next
- *     a catalog tells anything stays.
+ *  1. All catalogs are read: when names and attributes of which object changed. A version is kept if a catalog has a
+ *     record between it and the next version.
  *  2. Catalog by catalog: files that were made aside and renamed over another, as editors save (thin_saves.h), and were
  *     replaced likewise, are versions of the name. What is kept of these is decided in the same way; the others go.
  *  3. Undo log by undo log: what is kept is decided (decide.h), and the rest dropped.
  *
  * A snapshot pins what showed at its moment, of every file, also outside the directory it is of; and so does a moment
- * that another process shows (tables/pins.h). Where a catalog is damaged, or lacks changes, what it may have told of
- * stays (thin_catalogs.h), and all else goes.
+ * that another process shows (tables/pins.h). If a catalog is damaged, or lacks changes, versions of objects that it
+ * may have recorded are kept (thin_catalogs.h), and all others are thinned.
  */
 
 #include "policy/decide.h"
@@ -48,8 +48,8 @@ struct wb_thin_count {
     uint64_t bodies, body_bytes;      /* files that went, and were versions of a name    */
     uint64_t kept;                    /* logs left as they are for an error, see `error` */
     int error;                        /* the last of these, -errno                       */
-    uint64_t held;                    /* files of which versions stayed since a catalog is damaged that may tell of */
-    struct wb_object lacking;         /* them: of this directory, the last one           */
+    uint64_t held;                    /* files that kept versions since a damaged catalog may have recorded them */
+    struct wb_object lacking;         /* the directory of the last such catalog          */
 };
 
 struct wb_thinner;
@@ -58,7 +58,7 @@ struct wb_thinner;
 int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const struct wb_thin_options *options,
                      int64_t now);
 
-/* One step, number 0 to WB_THIN_STEPS - 1, in this order. 0; -ECANCELED: told to stop; or -errno. */
+/* One step, number 0 to WB_THIN_STEPS - 1, in this order. 0; -ECANCELED: stop was requested; or -errno. */
 #define WB_THIN_STEPS 768u
 int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_count *count);
 

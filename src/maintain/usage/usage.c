@@ -26,9 +26,9 @@
 #define BLOCK 512
 
 /*
- * What the files of one object take, and what its log tells. A log is read backward through its INDEX records, so that
- * payloads are not touched; whatever lies between two records that count (an INDEX, what was aborted) belongs to the
- * older of them, so that the ages add up to the length of the log.
+ * The sizes of the files of one object, and the facts in its log. A log is read backward through its INDEX records, so
+ * that payloads are not touched; all bytes between two records that count (an INDEX, aborted records) are attributed to
+ * the older of the two, so that the ages add up to the length of the log.
  */
 
 /* Extents of an image asked for at once. */
@@ -123,7 +123,7 @@ static uint64_t image_bytes(const struct wb_record *record)
 
 /* A log as it is walked: `upper` is where what has no owner yet ends. */
 struct walk {
-    struct wb_usage_total *total; /* NULL: only what it tells is wanted */
+    struct wb_usage_total *total; /* NULL: only the facts are wanted, no sizes */
     int64_t now, last;
     int64_t horizon; /* what is before it was forgotten */
     uint64_t upper;
@@ -193,8 +193,8 @@ static int measure(const struct wb_object_log *log, struct wb_usage_total *total
 }
 
 /*
- * A catalog: its bytes (unless `names_only`: another pass has them), its place, and what it tells of things. 0, also
- * where it is not there any more, or -errno.
+ * Reads a catalog: its bytes (unless `names_only`: another pass has them), its place, and its records of things. 0,
+ * also if it does not exist any more, or -errno.
  */
 static int usage_catalog(struct wb_usage *usage, struct wb_object self, bool names_only)
 {
@@ -558,7 +558,7 @@ static int take_entry(struct wb_usage *usage, const char *name)
     else
         r = measure_file(usage, object, file);
     usage->looked++;
-    /* What cannot be read is told, and keeps nobody from the rest. */
+    /* Unreadable logs are counted, and do not stop the pass. */
     if (r < 0 && r != -ENOMEM && r != -EMFILE && r != -ENFILE) {
         usage->damaged++;
         r = 0;
@@ -747,8 +747,8 @@ int wb_usage_of(struct wb_store *store, struct wb_object object, int64_t now, st
 }
 
 /*
- * Directories that have no catalog, since no name in them ever changed, are told by nothing but the tree: whoever
- * changed a file there left its inode only. They are looked for among the directories of SRC, until all are found.
+ * Directories that have no catalog, since no name in them ever changed, are found only in the tree: records of files
+ * there have the inode of the directory, but not its name. SRC is searched for these directories until all are found.
  */
 
 /* Each level takes a descriptor. */

@@ -2,12 +2,13 @@
 #pragma once
 
 /*
- * What history takes: every file of the store once, and every record for its age. Bytes belong to the directory in
- * which their object was last named, as its newest record tells: where it was lost, moved to, or changed.
+ * Computes the disk space of history: every file of the store once, and every record by its age. Bytes belong to the
+ * directory in which their object was last named, according to its newest record: where it was lost, moved to, or
+ * changed.
  *
- * It is done in steps, so that whoever asks can be told how far it is, and in bounded memory: things and directories
- * are kept in tables; what has files in the store is taken in several passes over the catalogs where it is more than
- * fits into one. Nothing is locked: beside a daemon that goes on, what changes meanwhile counts as it was met.
+ * The work is done in steps, so that the caller can report progress, and in bounded memory: things and directories
+ * are kept in tables; if more things have files in the store than fit into one table, the catalogs are read in several
+ * passes. Nothing is locked: while a daemon keeps running, concurrent changes count as they are found.
  */
 
 #include "store/store.h"
@@ -48,7 +49,7 @@ void wb_usage_add(struct wb_usage_total *to, const struct wb_usage_total *one);
 struct wb_usage_dir {
     struct wb_object self, parent;
     int64_t gone; /* when it last lost its name to nothing; 0: not known to have */
-    char *name;   /* NULL: nothing tells where it was */
+    char *name;   /* NULL: no record shows where it was */
     bool wanted;  /* it has no catalog: to be looked for in the tree */
     struct wb_usage_total total;
 };
@@ -62,7 +63,7 @@ struct wb_usage {
     struct wb_usage_total unplaced;        /* of things and directories that no record places */
     struct wb_usage_sum rest[WB_USAGE_KINDS]; /* what is of no object */
     uint64_t damaged;                      /* logs that could not be read whole */
-    uint64_t looked, expected;             /* files, for who waits */
+    uint64_t looked, expected;             /* files, for a progress report */
     /* where it is */
     unsigned stage, area, shard, first, last;
     void *stream; /* DIR */
@@ -81,7 +82,7 @@ void wb_usage_deinit(struct wb_usage *usage);
 /* Goes on until `deadline` (monotonic, us). 1: there is more to do; 0: done; -ECANCELED: `stop` said so; or -errno. */
 int wb_usage_step(struct wb_usage *usage, int64_t deadline);
 
-/* Bytes of extents that other files have, too; 0 where the file system does not tell. */
+/* Bytes of extents that other files have, too; 0 if the file system does not report them. */
 uint64_t wb_usage_shared(int fd);
 
 /* Of one object that is no directory, without the others. 0 or -errno. */

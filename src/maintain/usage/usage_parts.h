@@ -11,7 +11,7 @@ struct wb_usage_thing {
     struct wb_object dir; /* where it was last named, */
     int64_t named;        /* and when that was        */
     int64_t lost;         /* when it last lost a name to nothing */
-    int64_t buried;       /* as its inode tells, where no record does */
+    int64_t buried;       /* by its inode, if no record shows it */
     uint64_t body;        /* bytes of the file itself */
     struct wb_usage_total total;
 };

@@ -39,7 +39,7 @@ static int parent_of(const struct wb_checking *checking, struct wb_object dir, s
     r = wb_copy_names_get(&tree->names, copied.names, &name);
     if (r == 0)
         r = checking_recall(checking, name.dir, &sent);
-    /* All that is to be in that one was told. */
+    /* If all entries of its old parent were listed, it will not be there. */
     *ret = sent.listed ? WB_OBJECT_NONE : name.dir;
     return r;
 }
@@ -98,7 +98,7 @@ static int each_place(const struct wb_stream_body *body, void *data)
     return body->type == WB_FRAME_LISTING && body->list.count > 0 ? check_way(data, body->list.object, false) : 0;
 }
 
-/* 1: neither it nor what it is in is told to be anywhere, so it gives away all that is in it; 0; -errno. */
+/* 1: no listing has the directory or one that it is in, so all its entries are taken from it; 0; -errno. */
 static int goes_away(const struct wb_checking *checking, struct wb_object dir)
 {
     for (unsigned steps = 0; steps < WB_COPY_DEPTH_MAX; steps++) {
@@ -114,7 +114,7 @@ static int goes_away(const struct wb_checking *checking, struct wb_object dir)
     return 0;
 }
 
-/* A directory is taken from where it is only where all that is to be there was told, or that one goes away. */
+/* A directory is moved only if all entries of its old parent were listed, or if that parent is removed. */
 static int each_moved(const void *item, void *data)
 {
     struct wb_checking *checking = data;
@@ -151,7 +151,7 @@ static int each_known(const void *item, void *data)
     return copied->is_dir && copied->names ? check_way(data, copied->object, true) : 0;
 }
 
-/* When all entries were told, whether each directory has a place in the end. */
+/* After all listings: whether each directory has a place in the end. */
 static int wb_check_places(struct wb_checking *checking)
 {
     struct wb_table *objects = &checking->applying->tree.objects;
@@ -429,7 +429,7 @@ static int check_name(struct wb_checking *checking, const struct wb_stream_entry
     return r == 0 && checking->names.count == count ? -EBADMSG : r;
 }
 
-/* Each directory is told once, and nothing between its parts. */
+/* Each directory is listed once, and no listing of another one comes between the parts of its listing. */
 static int check_listing(struct wb_checking *checking, const struct wb_stream_list *list)
 {
     struct wb_sent_object sent;

@@ -21,10 +21,10 @@
 #include <unistd.h>
 
 enum lost_mark {
-    WB_LOST_REPORTED = 1, /* a record tells of it: in the graveyard it is no orphan */
-    WB_LOST_SHOWN = 2,    /* one tells that it had a name                           */
-    WB_LOST_CHANGED = 4,  /* the stream changes it...                               */
-    WB_LOST_CURRENT = 8   /* ...and tells what it became                            */
+    WB_LOST_REPORTED = 1, /* a record names it: in the graveyard it is no orphan */
+    WB_LOST_SHOWN = 2,    /* a record shows that it had a name                   */
+    WB_LOST_CHANGED = 4,  /* the stream changes it...                            */
+    WB_LOST_CURRENT = 8   /* ...and contains its new state                       */
 };
 
 struct wb_lost {
@@ -33,8 +33,8 @@ struct wb_lost {
 };
 
 /*
- * What went away behind the mount of the sender left no record of that. Where no record tells of it at all, nobody can
- * reach it any more; where one does, it shows what it was as long as it is that still.
+ * There is no record of the removal of an object behind the mount of the sender. If no record names the object at all,
+ * no request can reach it any more. If one does, the past shows the object as it was, if it is still in that state.
  */
 
 struct marking {
@@ -108,7 +108,7 @@ static int each_log(void *data, int fd, const char *name)
     r = log_fd < 0 ? log_fd : wb_log_reader_init(&reader, log_fd);
     if (r < 0)
         return r;
-    /* What a damaged record told is not known: vfsck says so of this log. */
+    /* The content of a damaged record is unknown; vfsck reports the damage of this log. */
     while ((r = wb_log_reader_prev(&reader, &record)) == 0 || r == WB_DAMAGED) {
         r = r == 0 ? mark_record(marking, &record) : 0;
         if (r < 0)
@@ -120,7 +120,7 @@ static int each_log(void *data, int fd, const char *name)
 
 /* ---- the stream ----------------------------------------------------------------------------------------- */
 
-/* What it became last, which no OBJECT tells, is not known. */
+/* An object that the stream changes without an OBJECT frame is in an unknown state. */
 static int each_frame(const struct wb_stream_body *body, void *data)
 {
     const struct marking *marking = data;
@@ -368,8 +368,9 @@ static int each_to_park(const struct wb_stream_body *body, void *data)
 }
 
 /*
- * What went away with its directory behind the mount has no record in it: nothing was told of that directory. Left in
- * it, it would be in the graveyard, and not free for the place that it has now.
+ * An object whose directory was removed behind the mount of the sender may still be in that directory here, as the
+ * stream has no listing of it. If it were left there, it would be moved to the graveyard, and could not be put in the
+ * place that it has now.
  */
 static int each_to_empty(const void *item, void *data)
 {

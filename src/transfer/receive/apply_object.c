@@ -34,7 +34,7 @@ enum step {
 struct shaping {
     struct wb_applying *applying;
     enum step step;
-    struct wb_stream_object body; /* the object told last                  */
+    struct wb_stream_object body; /* the last OBJECT                       */
     bool left_alone;              /* or there is none                      */
     struct wb_copied copied;      /* else: what is known of it             */
     int fd;                       /* O_PATH, or of a file for writing      */
@@ -224,7 +224,7 @@ static int take_all_names(struct shaping *shaping)
 
 /* ---- attributes ------------------------------------------------------------------------------------- */
 
-/* Where an attribute is larger than the file system knows them, ext4 and others tell that there is no room. */
+/* If an attribute is larger than the file system supports, ext4 and others report ENOSPC. */
 static bool has_room(const struct shaping *shaping)
 {
     struct statvfs device;
@@ -517,7 +517,7 @@ static int begin(struct shaping *shaping, const struct wb_stream_object *body)
             return wb_error_set(shaping->applying->why, -EACCES,
                                 "the owner of a directory in it may not read and "
                                 "search it, so only root can receive it");
-        /* Told once more, it is not made once more. */
+        /* An object that the stream contains a second time is not created a second time. */
         if (known)
             return unpack(shaping);
         if (!(body->flags & WB_STREAM_WHOLE))

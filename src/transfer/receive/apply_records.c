@@ -97,8 +97,8 @@ static int fill_image(int fd, int image_fd, struct wb_extent *extent)
 }
 
 /*
- * What a record of WB_STREAM_FILL tells becomes what the copy's file holds, in `payload` and in the image, before the
- * tree is touched. 0 or -errno.
+ * Fills a record of WB_STREAM_FILL with the content that the copy's file has, in `payload` and in the image, before the
+ * tree is changed. 0 or -errno.
  */
 static int wb_apply_fill(struct wb_applying *applying, const struct wb_stream_record *body, struct wb_record *record,
                          uint8_t *payload)
@@ -131,7 +131,7 @@ static int wb_apply_fill(struct wb_applying *applying, const struct wb_stream_re
     return r;
 }
 
-/* The slot that tells what was lost: the other one, of a file that came, is as it was. */
+/* The slot of the file that was lost. The other one, of a file that was moved there, is right as it is. */
 static struct wb_slot *thinned_slot(struct wb_record *record)
 {
     struct wb_slot *slots = record->name.slots;
@@ -142,7 +142,7 @@ static struct wb_slot *thinned_slot(struct wb_record *record)
     return NULL;
 }
 
-/* 0; WB_ABSENT: the copy has what the slot tells, or nothing of that name; or -errno. */
+/* 0; WB_ABSENT: the copy has the object of the slot at that name, or no such name; or -errno. */
 static int find_lost(struct wb_applying *applying, struct wb_object dir, const struct wb_slot *slot,
                      struct wb_filled *ret)
 {
@@ -167,7 +167,7 @@ static int apply_fill_name(struct wb_applying *applying, struct wb_object dir, s
     struct wb_filled one;
     int r;
 
-    /* Where it was removed, it had been moved away, which was told before. */
+    /* The name was removed because the file was moved away, and the record of that move came before. */
     if (!slot || (!found && record->name.count == 1))
         return 0;
     if (!found) {

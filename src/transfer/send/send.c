@@ -188,7 +188,7 @@ static int send_all(struct wb_sending *sending, unsigned flags)
         r = wb_error_set(sending->why, -EAGAIN, "the store was moved while it was sent (vstore); try again");
     if (r == 0)
         r = wb_frames_write(&sending->frames, WB_FRAME_END, NULL, 0, NULL, 0);
-    /* It cannot be told as it was: what is told from the beginning can be. */
+    /* The same stream cannot be produced again; but a new one can be sent from the beginning. */
     if (sending->frames.known && r != -ECANCELED && (r == -ERANGE || sending->frames.sequence <= sending->frames.known))
         return -ERANGE;
     if (r == 0)
@@ -261,8 +261,9 @@ static int send_from(const char *tree, const char *store, const struct wb_copy_p
 }
 
 /*
- * A stream that was cut off is made once more and its beginning kept back: what is as of one moment is the same
- * whenever it is told, unless history was forgotten meanwhile. Then, or where it was another tree's, all of it is sent.
+ * A stream that was cut off is produced once more, and the frames that the receiver has are not written: the stream of
+ * one moment is always the same, unless history was deleted meanwhile. In that case, or if the part that the receiver
+ * has came from another tree, the whole stream is sent.
  */
 int wb_copy_send(const char *tree, const char *store, const struct wb_copy_point *from, unsigned flags, int fd,
                  const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_error *why)
@@ -426,7 +427,7 @@ static int has_power(struct wb_sending *sending, struct wb_revision *revision, c
 /* ---- the object --------------------------------------------------------------------------------- */
 
 /* One object at its revision's moment. 0 or -errno, see wb_history_error. */
-static int sending_tell(struct wb_sending *sending, struct wb_revision *revision, struct wb_sent *sent, bool whole)
+static int send_object(struct wb_sending *sending, struct wb_revision *revision, struct wb_sent *sent, bool whole)
 {
     struct wb_stream_object body = {.object = sent->object};
     uint8_t head[WB_STREAM_OBJECT_SIZE];
@@ -442,7 +443,7 @@ static int sending_tell(struct wb_sending *sending, struct wb_revision *revision
     if (r < 0)
         return r;
     whole = whole || r > 0;
-    /* No record tells when it was read, and sending reads it: the stream would be another one each time. */
+    /* No record contains the time of access, and sending reads the file: the stream would differ each time. */
     body.attrs.atime = body.attrs.mtime;
     body.flags = (whole ? WB_STREAM_WHOLE : 0) | (sent->buried ? WB_STREAM_BURIED : 0);
     body.target_length = target ? strlen(target) : 0;
@@ -455,15 +456,15 @@ static int sending_tell(struct wb_sending *sending, struct wb_revision *revision
     if (r == 0)
         r = wb_sending_check_gap(sending, revision);
     sent->sent = true;
-    sent->warned_whole |= whole;
+    sent->sent_whole |= whole;
     sending->result->objects++;
     return r;
 }
 
 /*
- * The tree as it was at `until`. Of all its directories are told: the entries where a record tells of a name in them;
- * and objects that a record tells of, or that have a name which did not lead to them at `since`. And whatever was
- * changed with no record of it.
+ * The tree as it was at `until`. The entries of a directory are sent if a record contains a name in it. An object is
+ * sent if a record is about it, if it has a name that did not lead to it at `since`, or if it was changed without a
+ * record.
  */
 
 #define LIST_MAX (1u << 16)
@@ -508,7 +509,7 @@ static int send_list(struct wb_sending *sending, struct wb_revision *revision, s
 
 /* ---- objects -------------------------------------------------------------------------------------- */
 
-/* *ret_whole: the copy may not have it. NULL: nothing is to be told. */
+/* *ret_whole: the copy may not have it. NULL: the object is not to be sent. */
 static struct wb_sent *judge(struct wb_sending *sending, struct wb_object dir, const char *name,
                              struct wb_object object, bool *ret_whole)
 {
@@ -543,7 +544,7 @@ static int fail_at(struct wb_sending *sending, int r, struct wb_revision *revisi
     return result;
 }
 
-/* What somebody changed behind the mount is told whole, and of a directory what is in it. */
+/* An object that was changed behind the mount is sent whole, a directory with its entries. */
 static int look_behind(struct wb_sending *sending, struct wb_revision *revision, bool listed)
 {
     struct wb_object object = wb_revision_object(revision);
@@ -572,7 +573,7 @@ static void take_along(struct wb_sending *sending, struct wb_object object, bool
     wb_sending_add_dir(sending->foreign, object);
 }
 
-/* `listed`: what is in the directory is told. */
+/* `listed`: the entries of the directory are sent. */
 static int visit(struct wb_sending *sending, struct wb_revision *revision, struct wb_past_dir *dir, size_t index,
                  bool listed, GQueue *queue)
 {
@@ -590,14 +591,14 @@ static int visit(struct wb_sending *sending, struct wb_revision *revision, struc
     if (r != 0)
         return fail_at(sending, r < 0 ? r : -EIO, child ? child : revision);
     sent = judge(sending, wb_revision_object(revision), wb_past_dir_name(dir, index), object, &whole);
-    if (sent && sent->sent && !(whole && !sent->warned_whole))
+    if (sent && sent->sent && !(whole && !sent->sent_whole))
         sent = NULL;
     if (!sent && !is_dir)
         return 0;
     r = child ? 0 : wb_past_dir_revision(dir, index, &child);
     if (r != 0)
         return fail_at(sending, r < 0 ? r : -EIO, revision);
-    r = sent ? sending_tell(sending, child, sent, whole) : 0;
+    r = sent ? send_object(sending, child, sent, whole) : 0;
     if (r < 0)
         return fail_at(sending, r, child);
     if (is_dir)
@@ -640,7 +641,7 @@ static int walk_tree(struct wb_sending *sending)
         sent = g_hash_table_lookup(sending->objects, &(struct wb_object){wb_revision_object(revision).ino,
                                                                          wb_revision_object(revision).birth});
     if (r == 0 && sent)
-        r = sending_tell(sending, revision, sent, sending->since == 0);
+        r = send_object(sending, revision, sent, sending->since == 0);
     if (r < 0)
         r = fail_at(sending, r, revision);
     while (!g_queue_is_empty(&queue)) {
@@ -654,8 +655,9 @@ static int walk_tree(struct wb_sending *sending)
 
 /* ---- what has no name any more --------------------------------------------------------------------- */
 
-/* What of it cannot be told: the copy, which knows it by a name, would show what it has as what it was at the end. */
-static int tell_missing(struct wb_sending *sending, const struct wb_sent *sent, int r)
+/* The last state of a deleted object cannot be sent. That is an error if the copy has the object, as it would show the
+ * older state that it has as the last one. */
+static int report_missing(struct wb_sending *sending, const struct wb_sent *sent, int r)
 {
     const char *reason = *wb_history_error() ? wb_history_error() : g_strerror(r < 0 ? -r : EIO);
 
@@ -671,8 +673,9 @@ static int tell_missing(struct wb_sending *sending, const struct wb_sent *sent, 
     return 0;
 }
 
-/* As it was when it lost its last name. What the store has not kept, a copy that never had it cannot have either. */
-static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
+/* Sends an object as it was when it lost its last name. An object that the store has not kept is missing in the copy
+ * too, if the copy never had it. */
+static int send_buried(struct wb_sending *sending, struct wb_sent *sent)
 {
     struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
@@ -696,9 +699,9 @@ static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
     if (r == 0)
         r = wb_revision_attrs(sending->history, revision, &attrs);
     if (r != 0)
-        return tell_missing(sending, sent, r);
+        return report_missing(sending, sent, r);
     sent->whole |= sending->since == 0 || !sent->known || wb_sending_is_behind(sending, sent, &attrs);
-    r = sending_tell(sending, revision, sent, sent->whole);
+    r = send_object(sending, revision, sent, sent->whole);
     return r < 0 ? fail_at(sending, r, revision) : 0;
 }
 
@@ -709,8 +712,8 @@ static int by_object(const void *a, const void *b)
     return wb_object_compare(x->object, y->object);
 }
 
-/* Directories that are not in the tree any more: nothing is in them. */
-static int tell_empty(struct wb_sending *sending)
+/* Directories that are no longer in the tree: an empty listing for each. */
+static int send_empty(struct wb_sending *sending)
 {
     uint8_t head[WB_STREAM_LIST_SIZE];
     GHashTableIter iter;
@@ -736,7 +739,7 @@ static int sending_tree(struct wb_sending *sending)
     int r = walk_tree(sending);
 
     if (r == 0)
-        r = tell_empty(sending);
+        r = send_empty(sending);
     g_hash_table_iter_init(&iter, sending->objects);
     while (g_hash_table_iter_next(&iter, &value, NULL)) {
         const struct wb_sent *sent = value;
@@ -746,6 +749,6 @@ static int sending_tree(struct wb_sending *sending)
     }
     g_ptr_array_sort(buried, by_object);
     for (guint i = 0; r == 0 && i < buried->len; i++)
-        r = tell_buried(sending, buried->pdata[i]);
+        r = send_buried(sending, buried->pdata[i]);
     return r;
 }

@@ -11,21 +11,21 @@
 #include "transfer/wire/frames.h"
 #include <glib.h>
 
-/* A name that some record tells of. */
+/* A name that occurs in at least one record. */
 struct wb_sent_name {
     struct wb_object dir;
     char name[WB_NAME_MAX + 1];
 };
 
-/* What the records tell of an object. */
+/* What the records contain about an object. */
 struct wb_sent {
     struct wb_object object; /* first: it is found by this */
-    bool known;              /* it had one of the names told, at `since`: the copy has it */
-    bool whole;              /* what of its content was changed is not known              */
-    bool named;              /* a name of it was told                                     */
-    bool changed;            /* its content or attributes                                 */
+    bool known;              /* it had one of the recorded names at `since`: the copy has it */
+    bool whole;              /* it is unknown which parts of its content were changed        */
+    bool named;              /* a record contains a name of it                               */
+    bool changed;            /* its content or attributes were changed                       */
     bool buried;
-    bool sent, warned_whole;
+    bool sent, sent_whole;
     uint64_t least;          /* its size was at least that, all the time    */
     GArray *ranges;          /* struct wb_sent_range: bytes that were lost  */
     GArray *times;           /* struct wb_sent_time: of each record of it   */
@@ -44,16 +44,16 @@ struct wb_sending {
     struct wb_history *history;
     struct wb_frames frames;
     int64_t since, until;
-    int64_t floor;           /* what is older, the copy has, where no record tells of it (send_behind.c)  */
-    int64_t horizon;         /* when it began: what was forgotten before,            */
-    struct wb_erased erased; /* and when for the last time by name, or single versions */
+    int64_t floor;           /* the copy has all unrecorded changes that are older (send_behind.c)          */
+    int64_t horizon;         /* the horizon of the store when sending began,                                */
+    struct wb_erased erased; /* and when history was last erased by name, or single versions were deleted   */
     GHashTable *objects; /* struct wb_sent            */
     GHashTable *names;   /* struct wb_sent_name       */
-    GHashTable *dirs;    /* struct wb_sent_name without a name: directories whose entries were told of */
+    GHashTable *dirs;    /* struct wb_sent_name without a name: directories whose entries are to be sent */
     GHashTable *unknown; /* the same: and something of them is not known */
     GHashTable *foreign; /* the same: and the copy may have nothing of what is below */
-    GArray *gaps;        /* struct wb_open_gap: changes that no record tells of yet (send_gaps.c) */
-    guint refused;       /* so many of them since the store took no records; the others by wayback.conf */
+    GArray *gaps;        /* struct wb_open_gap: changes without a record so far (send_gaps.c) */
+    guint refused;       /* so many, the first ones, because the store took no records; the others by wayback.conf */
     int64_t clock;       /* of the wall, when `until` was chosen                                 */
     uint8_t *data;       /* WB_RECORD_MAX bytes */
     struct wb_copy_result *result;
@@ -63,8 +63,8 @@ struct wb_sending {
 struct wb_sent *wb_sending_object(struct wb_sending *sending, struct wb_object object);
 void wb_sending_add_dir(GHashTable *table, struct wb_object dir);
 
-/* Changes of which no record tells (send_behind.c): what is noted of a record, and what follows for an object that was
- * as `attrs` says at `until`, or before it lost its last name. `sent` may be NULL. */
+/* Changes without a record (send_behind.c). note_time keeps the times of a record; is_behind compares them with `attrs`
+ * of the object at `until`, or before it lost its last name. `sent` may be NULL. */
 int64_t wb_sending_floor(const struct wb_sending *sending);
 void wb_sending_note_time(const struct wb_sending *sending, struct wb_sent *sent, int64_t when, int64_t ctime);
 bool wb_sending_is_behind(const struct wb_sending *sending, const struct wb_sent *sent, const struct wb_attrs *attrs);
@@ -81,7 +81,7 @@ int wb_sending_check_gap(struct wb_sending *sending, struct wb_revision *revisio
 /* A GAP is sent: all of the object is, and of a directory what is in it. */
 void wb_sending_note_gap(struct wb_sending *sending, struct wb_object object);
 
-/* All logs; and what they tell is noted (send_records.c). 0 or -errno with a line in `why`. */
+/* Sends the records of all logs, and notes what they change (send_records.c). 0 or -errno with a line in `why`. */
 int wb_sending_records(struct wb_sending *sending);
 
 /*

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What was changed behind the mount. No record tells of it; but ctime, which cannot be set, tells when an object was
- * changed, renamed or linked last, and each record what it was before. So where it is later than `since`, and
- * than the record before, somebody else made it so, and the copy may have anything else.
+ * Finds objects that were changed behind the mount. There is no record of such a change. But ctime, which cannot be
+ * set, shows when an object was last changed, renamed or linked, and each record contains the ctime before its change.
+ * So if a ctime is later than `since` and later than the record before, the change was not made through the mount, and
+ * the copy may have any other state of the object.
  *
- * Where that is not so, more is sent than is needed, and nothing is wrong. So what is small is sent in doubt; what is
- * large only where no slow disk, and no process that was stopped between record and change, is a likelier reason.
+ * A false alarm does no harm: more is sent than is needed. So a small object is sent in case of doubt. A large one is
+ * sent only if the difference is too big to be explained by a slow disk, or by a process that was stopped between
+ * record and change.
  */
 #include "transfer/send/send.h"
 
@@ -20,7 +22,7 @@
 #define DELAY (10 * WB_WHEN_SECOND)
 #define LARGE (UINT64_C(16) << 20)
 
-/* What a copy received was changed by who received it, and a tree that was bound anew, by who copied it. */
+/* Until then, vreceive changed the objects of a copy, and the program that copied a tree changed those of the copy. */
 int64_t wb_sending_floor(const struct wb_sending *sending)
 {
     static const char *const names[] = {WB_RECEIVED_NAME, WB_IDENTITIES_NAME};
@@ -38,7 +40,7 @@ void wb_sending_note_time(const struct wb_sending *sending, struct wb_sent *sent
     struct wb_sent_time time = {when, ctime};
 
     if (sending->since == 0)
-        return; /* everything is told */
+        return; /* all objects are sent */
     if (!sent->times)
         sent->times = g_array_new(FALSE, FALSE, sizeof(time));
     g_array_append_val(sent->times, time);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Open gaps: files and directories that were changed while the store took no records (onfull=continue), where no GAP
- * record says so yet, and those that wayback.conf leaves out, whose newest record is a GAP without an end. The stream
- * has a GAP record at its own end for them, so the copy refuses all states before it, or those since it was left out.
- * The state at the end is what the tree has now, if the inode has not been changed since: its ctime tells, for changes
- * that leave no record too.
+ * Open gaps: files and directories that were changed while the store took no records (onfull=continue), if there is no
+ * GAP record of that yet, and those that wayback.conf excludes, whose newest record is a GAP without an end. The stream
+ * has a GAP record at its own end for them, so the copy refuses all states before it, or those since the exclusion.
+ * The state at the end is the present one of the tree, if the inode has not been changed since. Its ctime shows that,
+ * also for changes without a record.
  */
 #include "transfer/send/send.h"
 
@@ -157,7 +157,7 @@ static int send_gap(struct wb_sending *sending, const struct wb_open_gap *gap, u
                            (size_t)(length + end_length));
 }
 
-/* Where a directory without a catalog is, no record of it tells: its log cannot begin with a GAP. */
+/* The log of a directory cannot begin with a GAP: without a catalog, no record of it shows where the directory is. */
 static int check_catalog(struct wb_sending *sending, const struct wb_open_gap *gap)
 {
     int had = gap->file == WB_FILE_CATALOG ? wb_store_has_log(sending->store, gap->object, gap->file) : 1;

@@ -34,7 +34,7 @@ struct place {
     uint8_t type;
 };
 
-/* ---- what a record tells ------------------------------------------------------------------------ */
+/* ---- what a record contains --------------------------------------------------------------------- */
 
 static void note_slot(struct log_walk *walk, const struct wb_record *record, const struct wb_slot *slot)
 {
@@ -101,7 +101,7 @@ static void note(struct log_walk *walk, const struct wb_record *record)
         sent = wb_sending_object(sending, walk->object);
         note_data(sent, &record->data);
         sent->changed = true;
-        /* Within a stage it changes without a record; the one that ends it tells what it was before all of that. */
+        /* Within a stage it changes without a record; the record at its end contains the state before the stage. */
         if (!wb_record_is_staged(record))
             wb_sending_note_time(sending, sent, record->when, record->data.attrs.ctime);
         break;
@@ -216,7 +216,7 @@ static int send_record(struct log_walk *walk, const struct place *place, uint32_
 
 /* ---- one log ------------------------------------------------------------------------------------ */
 
-/* What was forgotten by age in the whole store the header tells. */
+/* Whether it stands for history pruned by age in the whole store, which the header of the stream states already. */
 static bool is_listed(const struct log_walk *walk, const struct wb_record *record)
 {
     return record->type == WB_REC_FILLER && record->filler.until <= wb_store_horizon(walk->sending->store);

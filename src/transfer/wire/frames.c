@@ -19,7 +19,7 @@ void wb_frames_deinit(struct wb_frames *frames)
     g_clear_pointer(&frames->buffer, g_free);
 }
 
-static int tell(struct wb_frames *frames)
+static int report_progress(struct wb_frames *frames)
 {
     const struct wb_copy_listener *listener = frames->listener;
 
@@ -39,7 +39,7 @@ int wb_frames_flush(struct wb_frames *frames)
             return -errno;
         done += n > 0 ? (size_t)n : 0;
         frames->written |= n > 0;
-        if (tell(frames) < 0)
+        if (report_progress(frames) < 0)
             return -ECANCELED;
     }
     frames->used = 0;
@@ -68,7 +68,7 @@ int wb_frames_write(struct wb_frames *frames, enum wb_frame_type type, const voi
     wb_frame_encode(&frame, frames->previous, at + WB_FRAME_HEAD, at);
     frames->previous = frame.check;
     if (frames->sequence++ < frames->known) {
-        if (tell(frames) < 0)
+        if (report_progress(frames) < 0)
             return -ECANCELED;
         return frames->sequence == frames->known && frame.check != frames->known_check ? -ERANGE : 0;
     }
@@ -129,5 +129,5 @@ int wb_frames_read(struct wb_frames *frames, struct wb_stream_body *ret, uint8_t
         memcpy(head, here, sizeof(here));
     if (ret_length)
         *ret_length = frame.length;
-    return tell(frames);
+    return report_progress(frames);
 }
