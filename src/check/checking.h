@@ -103,7 +103,7 @@ int wb_check_stat(const struct wb_checking *checking, int dir_fd, const char *na
 
 /* ---- its parts: 0, or -errno where looking itself failed --------------------------------------- */
 
-/* The store as a directory: who may look in, header, inflight, what is left over (home.c). */
+/* The store as a directory: its permissions, header, inflight, leftover files (home.c). */
 int wb_check_header(struct wb_checking *checking, struct wb_error *why);
 int wb_check_inflight(struct wb_checking *checking);
 int wb_check_home(struct wb_checking *checking);

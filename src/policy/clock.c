@@ -6,7 +6,7 @@
 
 #define HOUR (3600 * WB_WHEN_SECOND)
 #define DAY (24 * HOUR)
-/* Nobody is surprised by a clock that is off by a part of what is kept anyhow; but by a year he is. */
+/* A clock that is wrong by a part of the retention time surprises no user; one that is wrong by a year does. */
 #define SLACK_PART 4
 #define SLACK_LEAST HOUR
 #define SLACK_MOST (90 * DAY)

@@ -26,7 +26,7 @@ enum wb_compact_mode wb_compact_mode_find(const char *name);
 #define WB_REST_MAX (366 * 86400)
 
 struct wb_compaction {
-    enum wb_compact_mode mode; /* of what no rule is of                                       */
+    enum wb_compact_mode mode; /* of all paths that no rule matches                           */
     unsigned rest;             /* seconds since a log was last written, 1 to WB_REST_MAX      */
     GPtrArray *rules;          /* of struct wb_path_rule with an enum wb_compact_mode; NULL: none */
     struct wb_room reserve;    /* of the device, so much stays free while something is packed        */

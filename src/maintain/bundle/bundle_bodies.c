@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The files that a directory lost: what they take, and that they are packed, unpacked, or left as they are.
+ * The files that a directory lost: computes their sizes, and packs them, unpacks them, or leaves them as they are.
  */
 #include "maintain/bundle/bundle_parts.h"
 
@@ -441,7 +441,7 @@ static int begin(struct wb_bundle_work *work)
     return r;
 }
 
-/* `r`: what it came to. Where somebody wants to have the store, or that it ends, nobody waits for two syncs more. */
+/* `r`: the result so far. If another thread waits for the store, or stop was requested, drops the batch: no syncs. */
 static int finish(struct wb_bundle_batch *batch, int r)
 {
     int committed = 0;

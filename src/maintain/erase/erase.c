@@ -186,7 +186,7 @@ static int erase_from_bundles(struct wb_erasure *erasure)
     return r;
 }
 
-/* What was removed stays removed, and what was noted noted, before the next step relies on it. */
+/* Makes removals and notes durable before the next step relies on them. */
 static int settle(struct wb_erasure *erasure)
 {
     struct wb_store *store = erasure->store;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which objects an erasure is about.
+ * Finds the objects of an erasure.
  *
  * Everything that ever was bound to one of the names; of directories among it, everything that ever was
- * in them. An object has one past, whatever names it was seen through: so what it was at other
- * names goes too. One exception: a directory that has moved out and lives on at another place is
- * that place's, with all that is in it.
+ * in them. An object has one past, whatever names it was seen through: so its past at other
+ * names is erased, too. One exception: a directory that has moved out and lives on at another place belongs
+ * to that place, with all its content.
  */
 #include "maintain/erase/erase_set.h"
 
@@ -640,7 +640,8 @@ static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot, stru
     return r < 0 ? r : 0;
 }
 
-/* Everything that `dir` ever had: under the names of `origin`, or under any name of what was found by one. */
+/* Gathers all objects that `dir` ever had: under the names of `origin`; NULL: under any name, since `dir` itself was
+ * found by the name `by`. */
 static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const struct wb_origin *origin,
                        struct wb_erased_name *by)
 {
@@ -650,7 +651,7 @@ static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const s
 
     if (r < 0)
         return r;
-    /* Damage hides what it hides: what is behind it is still found. */
+    /* Damaged records are skipped: the records behind them are still found. */
     while ((r = wb_log_cursor_peek(&source)) == 0 || r == WB_DAMAGED) {
         int added = 0;
 

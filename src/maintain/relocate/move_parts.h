@@ -40,7 +40,7 @@ int wb_move_check_readers(const struct wb_store *store, struct wb_error *why);
 int wb_move_open_to(struct wb_move_places *places, const char *to, struct wb_error *why);
 /* Before anything is copied: what there is to copy, and whether it fits. */
 int wb_move_check_room(struct wb_moving *moving, struct wb_error *why);
-/* From then on, who finds the directory knows that it is to be the store, and is not yet. Takes its lock. */
+/* From then on, processes that open the directory know that it is to be the store, and is not yet. Takes its lock. */
 int wb_move_announce(struct wb_move_places *places, struct wb_error *why);
 
 /* ---- what leads there (move.c) ------------------------------------------------------------ */
@@ -54,7 +54,7 @@ void wb_move_remove_staging(const struct wb_move_places *places);
 
 /* ---- one file (move.c) -------------------------------------------------------------------- */
 
-/* In the root of to_fd: what is being copied, until it has its name. */
+/* In the root of to_fd: the file being copied, until it has its name. */
 #define WB_MOVING_TEMPORARY "copying.new"
 
 /* Only in `lost`: what was deleted as something else than a file. */

@@ -244,7 +244,7 @@ static int patch_run(struct replacing *work, guint newest, guint oldest)
     return r;
 }
 
-/* What was planned, as it is found in the catalog now: who erases a name has written it anew in between, perhaps.
+/* Patches a planned run, if the catalog still has it: an erasure may have written the catalog anew in between.
  * `ends` leads from `lost` to the save. */
 static int patch_planned(struct replacing *work, struct wb_thin_run *run, GHashTable *ends)
 {
@@ -288,7 +288,7 @@ static bool is_over(void *data)
     return thinner->options.stop(thinner->options.data);
 }
 
-/* INDEX records have copies of what is changed, where a catalog has such. */
+/* Collects the INDEX records of the catalog, if any: they have copies of changed records. */
 static int find_indexes(struct replacing *work)
 {
     struct wb_log_reader reader;

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Whoever forgets by name, or writes faster than can be read, comes first; but not for ever. */
+/* Erasures by name, and fast writers, have precedence, but not forever: so many attempts. */
 #define ATTEMPTS 20
 
 int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const struct wb_thin_options *options,

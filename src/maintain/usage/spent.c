@@ -36,7 +36,7 @@ struct walk {
     uint32_t uid;
     bool (*stop)(void *data);
     void *data;
-    struct wb_room_ages *lengths; /* of one log: of what may go, before it is known how much that takes */
+    struct wb_room_ages *lengths; /* of one log: of prunable records, before their space is known */
     GArray *shares;               /* the same of each user: struct sum */
 };
 

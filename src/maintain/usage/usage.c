@@ -351,7 +351,7 @@ static int usage_bundle(struct wb_store *store, enum wb_object_file file, struct
     return 0;
 }
 
-/* The age of what was buried is known when all names are. */
+/* The age of a deleted file is known when all names are. */
 static void usage_settle(struct wb_usage_thing *thing, int64_t now)
 {
     usage_age(&thing->total, now, thing->lost ? thing->lost : thing->buried, thing->body);

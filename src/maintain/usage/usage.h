@@ -25,7 +25,7 @@ enum wb_usage_kind {
     WB_USAGE_KINDS
 };
 
-/* Of the store's now: the last hour, day, week, 30 days, 365 days, and what is older. */
+/* From the store's now: the last hour, day, week, 30 days, 365 days, and older. */
 #define WB_USAGE_AGES 6
 
 struct wb_usage_sum {
