@@ -44,7 +44,7 @@ struct wb_checking {
     struct wb_check_result result;
 };
 
-/* What is known of an object. */
+/* The facts about an object. */
 struct wb_known {
     struct wb_object object;
     uint32_t names;         /* in the tree                              */
@@ -73,7 +73,7 @@ struct wb_known *wb_check_known(struct wb_checking *checking, struct wb_object o
 
 /* ---- findings (finding.c) --------------------------------------------------------------------- */
 
-/* What it is about; all may be left out. */
+/* The place of a finding; all may be left out. */
 struct wb_check_where {
     const char *file;
     const char *path;

@@ -44,7 +44,7 @@ int64_t wb_clock_judge(struct wb_clock *clock, int64_t wall, int64_t steady, int
             return expected;
         believe(clock, wall, steady);
     }
-    /* What it was set back from may have been wrong: to get there again, it has to be believed again. */
+    /* The time it was set back from may have been wrong: to reach that time again, it has to be believed again. */
     if (wall < expected - slack)
         believe(clock, wall, steady);
     clock->doubted = false;

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What is packed by itself, and how, as settings: wayback.conf(5) is the text for people, `policy/config` reads it, and
- * daemon/jobs/compact.c does it.
+ * The settings of background packing: which files are packed, and how. wayback.conf(5) is the text for people,
+ * `policy/config` reads it, and daemon/jobs/compact.c carries it out.
  */
 
 #include "policy/path_rules.h"

@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * What may be forgotten, as settings: how long which versions of which paths stay, and how much room all of them
- * may take. wayback.conf(5) is the text for people, `policy/config_policy` reads it, `policy/decide` applies it to one
- * file.
+ * The settings of retention: how long which versions of which paths are kept, and how much space all of them may take.
+ * wayback.conf(5) is the text for people, `policy/config_policy` reads it, `policy/decide` applies it to one file.
  */
 
 #include "wayback/pattern.h"
@@ -16,7 +15,7 @@
 /* A larger number means no limit. */
 #define WB_VERSIONS_MAX 1000000
 
-/* What is kept of one file. */
+/* The retention settings of one file. */
 struct wb_retention {
     bool aged;      /* keep or thin was set: versions that they do not hold may be removed */
     int64_t keep;   /* ns: a version that showed less than that ago stays; WB_FOREVER; 0: not said */

@@ -364,7 +364,7 @@ static int unpack(struct wb_bundle_work *work)
 
 /* ---- all of a directory ----------------------------------------------------------------------- */
 
-/* What they take now, and would. A bundle counts where it is met first. */
+/* Counts their present size, and the size after packing. A bundle counts once, with the first file that has it. */
 static int count(struct wb_bundle_work *work)
 {
     g_autoptr(GHashTable) met = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
@@ -612,7 +612,7 @@ static int share_body(const struct wb_bundle_share *share, int present, const st
     return are_one(present, fd) ? 1 : share_all(share, present, fd, body->member.size);
 }
 
-/* What has the row's name now: WB_ABSENT: nothing that could be shared with. */
+/* Opens the file that has the row's name now; below 0: there is none to share with. */
 static int open_present(int dir_fd, const char *name, struct stat *st)
 {
     int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -53,7 +53,7 @@ static void hold(GHashTable *births, const char *name, size_t length, int64_t bi
     g_hash_table_insert(births, g_strndup(name, length), g_memdup2(&birth, sizeof(birth)));
 }
 
-/* Who has the names of `dir` now: their births. A directory that is no more has none. */
+/* Collects the births of the present entries of `dir`. A directory that does not exist any more has none. */
 static int births_now(const struct wb_erasure *erasure, struct wb_object dir, GHashTable *births)
 {
     _cleanup_closedir_ DIR *stream = NULL;
@@ -166,7 +166,7 @@ int wb_erasure_see(const struct wb_erasure *erasure)
 
 /* ---- logs -------------------------------------------------------------------------------------- */
 
-/* What is known of a log before it is cut. */
+/* The facts about a log before it is cut. */
 struct cut {
     int64_t after; /* the records that are later stay                     */
     int64_t gap;   /* `when` of the GAP it begins with; 0: there is none  */

@@ -120,7 +120,7 @@ void wb_erasure_note_names(struct wb_erasure *erasure, struct wb_object log, con
     }
 }
 
-/* What has the name now: 0, WB_ABSENT or -errno. */
+/* Looks up the object that has the name now: 0, WB_ABSENT or -errno. */
 static int look(struct wb_erasure *erasure, const struct wb_left_name *name, struct wb_object *ret)
 {
     _cleanup_close_ int fd = -1;
@@ -551,7 +551,7 @@ int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object objec
     return r < 0 ? r : !r;
 }
 
-/* What has the name, in the directory `top`, and all below it, which stays. */
+/* Adds the object that has the name in the directory `top`, and all below it: these exist now and are kept. */
 static int add_present(struct wb_erasure *erasure, int top, struct wb_erased_name *target)
 {
     GQueue queue = G_QUEUE_INIT;
@@ -575,7 +575,7 @@ static int add_present(struct wb_erasure *erasure, int top, struct wb_erased_nam
             victim->here = true;
             if (victim->names++ == 0 && erasure->measured)
                 victim->blocks = wb_erase_blocks(top, path, &st);
-            /* What had the name itself is recorded in the catalog of a directory that lives on. */
+            /* The catalog of a directory that lives on has the records of the name itself. */
             victim->touched |= erasure->before && is_top;
             if (S_ISDIR(attrs.mode))
                 r = add_present_entries(erasure, top, path, &queue);

@@ -63,10 +63,10 @@ struct stat;
 /* ---- copying (move.c) --------------------------------------------------------------------- */
 
 /*
- * Makes to_fd hold what from_fd does: copies what is not there or was changed since, removes what is there no more.
- * Left out on both sides is what does not move (deleted files, signposts, locks) and the header, which comes last.
- * With `look_only`, counts. What has not changed since a complete pass before is not looked for again. 0, -ECANCELED or
- * -errno with a line in `why`.
+ * Makes the content of to_fd the same as that of from_fd: copies missing and changed files, deletes those that from_fd
+ * does not have any more. Files that do not move (deleted files, signposts, locks) and the header, copied last,
+ * are left out on both sides. With `look_only`, only counts. Files that did not change since a complete pass before are
+ * not searched for again. 0, -ECANCELED or -errno with a line in `why`.
  */
 int wb_moving_copy(struct wb_moving *moving, struct wb_error *why);
 

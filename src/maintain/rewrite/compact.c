@@ -165,7 +165,7 @@ static size_t compress(struct packing *packing, uint32_t length, const uint8_t *
     return ZSTD_isError(n) || n >= length - length / 10 ? 0 : n;
 }
 
-/* What was packed has to come out again. */
+/* Whether the packed bytes unpack to the original ones. */
 static bool comes_back(struct packing *packing, size_t stored, uint32_t length, const uint8_t *prefix,
                        size_t prefix_length)
 {
@@ -477,7 +477,7 @@ static uint64_t file_size(const struct work *work, uint64_t tail)
     return wb_log_physical(work->log, tail);
 }
 
-/* Under the log's lock: what is there now. Whether anything is to be done. */
+/* Under the log's lock: notes its present state. Whether anything is to be done. */
 static bool look(struct work *work, struct wb_object object, enum wb_object_file file)
 {
     struct wb_log *log = work->log;
@@ -569,7 +569,7 @@ static int rewrite(struct work *work)
         return 0;
     }
     r = catch_up(work);
-    /* Its name, too; what is appended from now on relies on it when it is synced. */
+    /* Its name, too: a later sync of appended records relies on it. */
     if (r == 0)
         r = wb_log_sync(work->log, work->store->dir_fd, work->path);
     if (r == 0)

@@ -73,7 +73,7 @@ struct wb_compact {
         uint64_t files;    /* deleted and replaced files looked at */
         uint64_t changed;  /* packed, or unpacked                  */
         uint64_t packed;   /* in the end                           */
-        uint64_t old_size; /* what they took                       */
+        uint64_t old_size; /* their size before                    */
         uint64_t new_size;
         uint64_t length;   /* and would, if none were packed        */
     } bodies;

@@ -265,7 +265,7 @@ static int thin_group_judge(const struct wb_thin_group *group, int fd, bool is_n
     return r;
 }
 
-/* What is held in memory of changes that count together: more begin another group, whose state in between stays. */
+/* The memory for changes that count together: more changes begin another group, and the state between is kept. */
 #define GROUP_MAX (32u << 20)
 
 struct thinning {

@@ -45,7 +45,7 @@ struct wb_thinner *wb_thinner_free(struct wb_thinner *thinner)
     return NULL;
 }
 
-/* What is known of a file whose versions may go. */
+/* The facts about a file whose versions may be dropped. */
 struct file {
     struct wb_thin_changes changes;
     GArray *rules; /* of struct wb_retention      */

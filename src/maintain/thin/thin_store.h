@@ -24,7 +24,7 @@ struct wb_thin_options {
     /* what holds for a path from the root of the tree: NULL, all stays. A version of a file goes if no rule of any name
      * the file ever had holds it. */
     const struct wb_retention *(*rule)(void *data, const char *path);
-    int64_t since; /* what was replaced before this moment stays */
+    int64_t since; /* versions replaced before this moment are kept */
     struct wb_object only; /* not none: of this file alone, */
     struct wb_object only_dir; /* and those that had its name there before */
     const char *only_name;

@@ -146,7 +146,7 @@ static void take_own(struct walk *walk, struct wb_object object, const struct wb
         wb_room_add(walk->lengths, record->when, record->total);
         return;
     }
-    /* What is newer cannot go either: a log is forgotten up to a moment. */
+    /* Newer records cannot be pruned either: a log is pruned up to a moment. */
     if (!thing)
         thing = thing_of(walk, object);
     if (thing)

@@ -15,7 +15,7 @@
 
 struct wb_spent {
     GHashTable *sums;          /* by uid */
-    GHashTable *things;        /* what may go, by object */
+    GHashTable *things;        /* the files that may be pruned, by object */
     struct wb_room_ages *ages; /* of the history that may be pruned */
     bool incomplete;           /* there are more deleted files than fit into memory     */
 };
