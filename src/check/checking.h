@@ -44,7 +44,7 @@ struct wb_checking {
     struct wb_check_result result;
 };
 
-/* What is known of an object. */
+/* The facts about an object. */
 struct wb_known {
     struct wb_object object;
     uint32_t names;         /* in the tree                              */
@@ -73,7 +73,7 @@ struct wb_known *wb_check_known(struct wb_checking *checking, struct wb_object o
 
 /* ---- findings (finding.c) --------------------------------------------------------------------- */
 
-/* What it is about; all may be left out. */
+/* The place of a finding; all may be left out. */
 struct wb_check_where {
     const char *file;
     const char *path;
@@ -103,7 +103,7 @@ int wb_check_stat(const struct wb_checking *checking, int dir_fd, const char *na
 
 /* ---- its parts: 0, or -errno where looking itself failed --------------------------------------- */
 
-/* The store as a directory: who may look in, header, inflight, what is left over (home.c). */
+/* The store as a directory: its permissions, header, inflight, leftover files (home.c). */
 int wb_check_header(struct wb_checking *checking, struct wb_error *why);
 int wb_check_inflight(struct wb_checking *checking);
 int wb_check_home(struct wb_checking *checking);

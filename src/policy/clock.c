@@ -6,7 +6,7 @@
 
 #define HOUR (3600 * WB_WHEN_SECOND)
 #define DAY (24 * HOUR)
-/* Nobody is surprised by a clock that is off by a part of what is kept anyhow; but by a year he is. */
+/* A clock that is wrong by a part of the retention time surprises no user; one that is wrong by a year does. */
 #define SLACK_PART 4
 #define SLACK_LEAST HOUR
 #define SLACK_MOST (90 * DAY)
@@ -44,7 +44,7 @@ int64_t wb_clock_judge(struct wb_clock *clock, int64_t wall, int64_t steady, int
             return expected;
         believe(clock, wall, steady);
     }
-    /* What it was set back from may have been wrong: to get there again, it has to be believed again. */
+    /* The time it was set back from may have been wrong: to reach that time again, it has to be believed again. */
     if (wall < expected - slack)
         believe(clock, wall, steady);
     clock->doubted = false;

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What is packed by itself, and how, as settings: wayback.conf(5) is the text for people, `policy/config` reads it, and
- * daemon/jobs/compact.c does it.
+ * The settings of background packing: which files are packed, and how. wayback.conf(5) is the text for people,
+ * `policy/config` reads it, and daemon/jobs/compact.c carries it out.
  */
 
 #include "policy/path_rules.h"
@@ -26,7 +26,7 @@ enum wb_compact_mode wb_compact_mode_find(const char *name);
 #define WB_REST_MAX (366 * 86400)
 
 struct wb_compaction {
-    enum wb_compact_mode mode; /* of what no rule is of                                       */
+    enum wb_compact_mode mode; /* of all paths that no rule matches                           */
     unsigned rest;             /* seconds since a log was last written, 1 to WB_REST_MAX      */
     GPtrArray *rules;          /* of struct wb_path_rule with an enum wb_compact_mode; NULL: none */
     struct wb_room reserve;    /* of the device, so much stays free while something is packed        */

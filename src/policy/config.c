@@ -375,7 +375,7 @@ static void check_rule(struct wb_config_parser *parser, const struct wb_policy_r
                     "compact or history", rule->title);
 }
 
-/* The section in that line, if it says nothing of what is kept. */
+/* Removes the rule of the section in that line, if it sets no retention. */
 static void part_rule(GPtrArray *rules, unsigned line)
 {
     for (guint i = rules->len; i-- > 0;) {
@@ -386,7 +386,7 @@ static void part_rule(GPtrArray *rules, unsigned line)
     }
 }
 
-/* Sections that say only what is recorded, or how it is packed, say nothing of what is kept: those before them hold. */
+/* Sections that set only recording or packing set no retention: the sections before them apply. */
 static void part_others(struct wb_config *config)
 {
     const GPtrArray *packs = config->compaction.rules, *recordings = config->recording.list;

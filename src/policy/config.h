@@ -33,7 +33,7 @@ enum wb_period {
 
 struct wb_schedule {
     struct {
-        bool set;       /* named in the file: else none is made, and what is there stays */
+        bool set;       /* named in the file: else none is made, and existing ones remain */
         unsigned keep;  /* so many, the newest ones */
     } periods[WB_PERIODS];
     unsigned every;     /* seconds between those of WB_EVERY, 1 to WB_EVERY_MAX */

@@ -32,8 +32,8 @@ typedef void (*wb_config_complain)(const struct wb_config_mistake *mistake, void
 
 typedef void (*wb_config_take)(const struct wb_config_line *line, void *data);
 
-/* Calls `take` for each section and key in their order, `complain` for what is neither. Everything that is
- * passed on lives as long as the call. */
+/* Calls `take` for each section and key in their order, `complain` for lines that are neither. The arguments of these
+ * calls live as long as the call. */
 void wb_config_read_lines(const char *text, size_t length, wb_config_take take, wb_config_complain complain,
                           void *data);
 

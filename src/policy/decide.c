@@ -52,7 +52,7 @@ static size_t hold(const struct wb_retention *retention, const struct wb_shown *
 
     for (size_t i = 0; i < count; i++) {
         int64_t end = retention->aged ? landmark(retention, &list[i]) : WB_FOREVER;
-        /* It shows in the place of what was between it and the next, too. */
+        /* It is also shown in place of the dropped versions between it and the next. */
         int64_t next = i + 1 < count ? list[i + 1].from : list[i].until;
 
         while (pin < pin_count && pins[pin] < list[i].from)

@@ -29,7 +29,8 @@ static void decide_latest(const struct wb_policy *policy, const struct wb_keeper
         plan->latest = 0;
 }
 
-/* `age`: no rule of any path holds what is older; `horizon`: what goes anyway. When to look again. */
+/* `age`: no rule of any path holds older states; `horizon`: states before it are pruned anyway. Returns when to decide
+ * again. */
 static int64_t decide_beyond(const struct wb_keeper_state *state, int64_t age, int64_t horizon,
                              struct wb_keeper_plan *plan)
 {

@@ -22,11 +22,11 @@
 struct wb_keeper_state {
     int64_t now;    /* by the clock, as far as it is believed (clock.h) */
     int64_t newest; /* by the clock of the store: later than `now` where something was recorded with times to come */
-    int64_t begins; /* the history: what was before was forgotten, or never was */
+    int64_t begins; /* of the history: earlier states were pruned, or never recorded */
     int64_t pinned; /* the moment of the oldest snapshot; 0: there is none */
     int64_t whole;  /* the same of those that cover the whole tree */
-    int64_t beyond; /* up to where what nothing protects was forgotten beyond `begins`; 0: not known */
-    bool full;      /* somebody cannot record a change for want of room */
+    int64_t beyond; /* up to where unprotected history was pruned beyond `begins`; 0: not known */
+    bool full;      /* a change cannot be recorded for want of space */
 };
 
 struct wb_keeper_plan {

@@ -3,7 +3,7 @@
 
 /*
  * One setting for some paths, as sections of wayback.conf say it: `[path "*.o"]` with a value. The last section that a
- * path matches decides. What is recorded (recording.h) and how it is packed (compaction.h) are such settings.
+ * path matches decides. Whether a path is recorded (recording.h) and how it is packed (compaction.h) are such settings.
  */
 
 #include "wayback/pattern.h"

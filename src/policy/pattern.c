@@ -177,7 +177,7 @@ static bool part_matches(const struct part *part, const char *name)
     return fnmatch(part->glob, name, 0) == 0;
 }
 
-/* Only the last `**` that was passed needs to be gone back to: what came before it fits as early as it can. */
+/* Backtracking to the last `**` suffices: the parts before it match as early as possible. */
 static bool parts_match(const GPtrArray *parts, char **names, size_t count)
 {
     size_t part = 0, name = 0, back_part = 0, back_name = 0;

@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * What may be forgotten, as settings: how long which versions of which paths stay, and how much room all of them
- * may take. wayback.conf(5) is the text for people, `policy/config_policy` reads it, `policy/decide` applies it to one
- * file.
+ * The settings of retention: how long which versions of which paths are kept, and how much space all of them may take.
+ * wayback.conf(5) is the text for people, `policy/config_policy` reads it, `policy/decide` applies it to one file.
  */
 
 #include "wayback/pattern.h"
@@ -13,12 +12,12 @@
 
 #define WB_FOREVER INT64_MAX
 #define WB_THIN_MAX 16
-/* Whoever counts further wants no limit. */
+/* A larger number means no limit. */
 #define WB_VERSIONS_MAX 1000000
 
-/* What is kept of one file. */
+/* The retention settings of one file. */
 struct wb_retention {
-    bool aged;      /* keep or thin was said: what they do not hold may go */
+    bool aged;      /* keep or thin was set: versions that they do not hold may be removed */
     int64_t keep;   /* ns: a version that showed less than that ago stays; WB_FOREVER; 0: not said */
     unsigned thin_count;
     struct {
@@ -71,18 +70,18 @@ int64_t wb_policy_reach(const struct wb_policy *policy);
  * all rules: ns; WB_FOREVER: there is none. */
 int64_t wb_policy_shortest_reach(const struct wb_policy *policy);
 int64_t wb_retention_reach(const struct wb_retention *retention);
-/* The same where room is short: what has no age said of it may go at once. */
+/* The same if space is low: history without a set age may be removed at once. */
 int64_t wb_policy_shortest_hold(const struct wb_policy *policy);
 int64_t wb_retention_hold(const struct wb_retention *retention);
 
-/* Where room is short: states older than this may go, for no rule holds any; ns, WB_FOREVER: none may. What has no age
- * said of it may go at once. */
+/* If space is low: states older than this may be removed, since no rule holds any; ns, WB_FOREVER: none may. History
+ * without a set age may be removed at once. */
 int64_t wb_policy_hold(const struct wb_policy *policy);
 
 /* The least age at which a version of anything may go; ns, WB_FOREVER: no age lets anything go. */
 int64_t wb_policy_least(const struct wb_policy *policy);
 
-/* max-size or reserve was said: what is past its age stays while there is room. */
+/* max-size or reserve was set: expired versions are kept while space permits. */
 bool wb_policy_has_room(const struct wb_policy *policy);
 
 bool wb_policy_says_something(const struct wb_policy *policy);

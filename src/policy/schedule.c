@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define DAY 86400
-/* How far ahead slots are looked for: whoever waits is woken that often anyway. */
+/* How far ahead slots are searched for: the waiting thread wakes up that often anyway. */
 #define AHEAD (60 * WB_WHEN_SECOND)
 
 /* ---- slots ----------------------------------------------------------------------------------- */

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Which automatic snapshots are to be made and deleted now. A pure function: what it says follows from its
- * arguments and the local time zone. Somebody else acts (daemon/jobs/schedule.c).
+ * Decides which automatic snapshots are to be made and deleted now. A pure function: its result depends only on its
+ * arguments and the local time zone. daemon/jobs/schedule.c carries it out.
  *
  * Each kind has a grid of slots: the full hours; the days' time `at`; Mondays; the 1st of months; every so many
  * seconds since midnight. In the slot that the present lies in, one snapshot of that kind is made, at once,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Packed content: that every file in a bundle can be read, and that who has a name of it is in it. */
+/* Checks packed content: every file in a bundle can be read, and every file with a name of a bundle is in it. */
 #include "check/checking.h"
 
 #include "base/io.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Files of the store that are somebody else's as well: what is written under the other name changes them here. */
+/* Finds files of the store with a hard link outside of it: a write through the other name changes them here. */
 #include "check/checking.h"
 
 #include "base/cleanup.h"

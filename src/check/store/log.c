@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One log, from its first byte to its last: every record as it is framed, that it stands where records of its kind
- * may, in its order, with its payload and what it refers to.
+ * Checks one log, from its first byte to its last: the frame of every record, whether its kind is allowed in this log,
+ * its order, its payload and everything it refers to.
  */
 #define XXH_STATIC_LINKING_ONLY
 #include "check/checking.h"

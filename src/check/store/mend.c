@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Mending, and `lost`: what is cut off or replaced goes there first, so that no repair removes an only copy. */
+/* Repairs, and `lost`: bytes to cut off or to replace are saved there first, so no repair deletes the only copy. */
 #include "check/checking.h"
 
 #include "base/cleanup.h"
@@ -107,7 +107,7 @@ static int open_file(struct wb_checking *checking, const char *path)
     return wb_open_own(checking->dir_fd, path, O_RDWR, 0);
 }
 
-/* Where in the file an offset of a log is: what is packed is not mended in its place. */
+/* Where in the file an offset of a log is: packed bytes cannot be repaired in place. */
 static int find_in_file(int fd, uint64_t *offset)
 {
     struct wb_log_bytes bytes;

@@ -43,7 +43,7 @@ struct names_check {
     struct wb_checking *checking;
     int dir_fd;
     GHashTable *seen;  /* names of which the newest record was met: int64_t, its `when` */
-    GHashTable *wrong; /* names: what was expected of them                              */
+    GHashTable *wrong; /* names: the state that was expected of them                    */
 };
 
 static void check_slot(struct names_check *names, const struct wb_record *record, const struct wb_slot *slot)

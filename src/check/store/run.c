@@ -84,7 +84,7 @@ static int check_all(struct wb_checking *checking)
         r = wb_check_log(checking, WB_ACTORS_NAME, WB_CHECK_ACTORS, WB_OBJECT_NONE);
     if (r == 0)
         r = wb_check_log(checking, WB_SNAPSHOTS_NAME, WB_CHECK_SNAPSHOTS, WB_OBJECT_NONE);
-    /* The tree before the logs: what it shows, they have the records of. */
+    /* The tree before the logs: all names found in it are then recorded in the logs. */
     if (r == 0 && checking->bound)
         r = wb_check_tree(checking);
     if (r == 0)

@@ -52,9 +52,9 @@ void wb_bundle_sweep(struct wb_store *store);
 GHashTable *wb_bundle_objects_new(void); /* a set of struct wb_object (g_memdup2) */
 
 /*
- * The content of these goes from all bundles: those that others need are written anew without it. What is left of their
- * own names of bundles (ID.bundle, ID.bundle-old) is for the caller to remove, after the files themselves. The caller
- * owns `rewriting`. 0 or -errno.
+ * Removes the content of these objects from all bundles: those that other objects need are written anew without it. The
+ * caller removes their own remaining names of bundles (ID.bundle, ID.bundle-old), after the files themselves, and owns
+ * `rewriting`. 0 or -errno.
  */
 int wb_bundle_forget(struct wb_store *store, GHashTable *objects);
 
@@ -148,7 +148,7 @@ bool wb_bundle_batch_is_full(const struct wb_bundle_batch *batch);
  * stays as it is; or -errno. */
 int wb_bundle_empty(struct wb_store *store, const struct wb_bundle_body *body);
 
-/* The files that are emptied when it is committed. What came back and was lost again is in catalogs of several
+/* The files that are emptied when it is committed. A file that was restored and lost again is in catalogs of several
  * directories. */
 GHashTable *wb_bundle_batch_taken(const struct wb_bundle_batch *batch);
 

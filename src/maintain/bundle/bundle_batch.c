@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Several bundles, brought to the disk together: all of them are written, into files without a name; synced, and
- * compared with what they are made of; then the files get their names of them, which are synced; then the files are
- * emptied. So it takes two syncs, however many directories they are of, and a crash leaves what it does with one.
+ * Flushes several bundles to the disk together: all of them are written, into files without a name; synced, and
+ * compared with their sources; then the files get their names of them, which are synced; then the files are
+ * emptied. So two syncs suffice, for any number of directories, and a crash has the same effects as with one bundle.
  *
- * The right to write logs anew is owned while names are given, and while files are emptied, a few at a time: nobody
- * waits for the disk or the processor. Whoever forgot something, or brought it back, since the files were looked at,
- * comes first: what was written goes, without ever having been seen.
+ * The right to write logs anew is owned while names are given, and while files are emptied, a few at a time: no other
+ * thread waits for the disk or the processor. If history was deleted, or a file was restored, since the files were
+ * examined, that has precedence: the new bundles are discarded before any reader could see them.
  */
 #include "maintain/bundle/bundle.h"
 
@@ -144,7 +144,7 @@ static bool are_same(const struct wb_bundle_batch *batch, const struct wb_bundle
     return true;
 }
 
-/* Whoever came first may have taken away what was just being read. */
+/* An operation with precedence may have removed the files that were just being read. */
 static int blame(const struct wb_bundle_batch *batch, const struct wb_bundle_set *set, int r)
 {
     return r < 0 && atomic_load(&batch->store->rewrites) != set->turn ? -ECANCELED : r;

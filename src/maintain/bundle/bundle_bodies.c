@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The files that a directory lost: what they take, and that they are packed, unpacked, or left as they are.
+ * The files that a directory lost: computes their sizes, and packs them, unpacks them, or leaves them as they are.
  */
 #include "maintain/bundle/bundle_parts.h"
 
@@ -364,7 +364,7 @@ static int unpack(struct wb_bundle_work *work)
 
 /* ---- all of a directory ----------------------------------------------------------------------- */
 
-/* What they take now, and would. A bundle counts where it is met first. */
+/* Counts their present size, and the size after packing. A bundle counts once, with the first file that has it. */
 static int count(struct wb_bundle_work *work)
 {
     g_autoptr(GHashTable) met = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
@@ -441,7 +441,7 @@ static int begin(struct wb_bundle_work *work)
     return r;
 }
 
-/* `r`: what it came to. Where somebody wants to have the store, or that it ends, nobody waits for two syncs more. */
+/* `r`: the result so far. If another thread waits for the store, or stop was requested, drops the batch: no syncs. */
 static int finish(struct wb_bundle_batch *batch, int r)
 {
     int committed = 0;
@@ -612,7 +612,7 @@ static int share_body(const struct wb_bundle_share *share, int present, const st
     return are_one(present, fd) ? 1 : share_all(share, present, fd, body->member.size);
 }
 
-/* What has the row's name now: WB_ABSENT: nothing that could be shared with. */
+/* Opens the file that has the row's name now; below 0: there is none to share with. */
 static int open_present(int dir_fd, const char *name, struct stat *st)
 {
     int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

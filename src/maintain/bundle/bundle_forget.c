@@ -81,8 +81,8 @@ static int read_member(const struct wb_bundle *bundle, const struct wb_bundle_me
     return r;
 }
 
-/* Of a damaged bundle that has what is to be forgotten: what cannot be read is lost. It loses its name of the bundle,
- * and is refused then. */
+/* Leaves unreadable files out of a damaged bundle with content to delete: they are lost. Each loses its name of the
+ * bundle, and reads of it fail then. */
 static int leave_out_damaged(struct wb_store *store, const struct wb_bundle *bundle, GArray *members)
 {
     g_autofree uint8_t *data = g_try_malloc(WB_PACK_CHUNK_MAX);
@@ -174,7 +174,7 @@ static int remove_old_names(struct wb_store *store, const struct wb_bundle *bund
 static int forget_one(struct wb_store *store, struct wb_object object, enum wb_object_file file, GHashTable *objects,
                       struct patience *patience, GHashTable *done);
 
-/* Whether this one has content of what is to be forgotten: 1, 0, or -errno where that is not known. */
+/* Whether its bundle has content of the objects to delete: 1, 0, or -errno if that is not known. */
 static int has_any(struct wb_store *store, struct wb_object object, GHashTable *objects)
 {
     struct wb_bundle *bundle;

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is compared at a time. */
+/* So many bytes are compared at a time. */
 #define STEP (1u << 19)
 
 void wb_bundle_sweep(struct wb_store *store)

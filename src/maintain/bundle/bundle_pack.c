@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which files of a directory are packed together. Rows of small files share bundles; a row of large ones has its own,
- * so that what cannot be packed keeps nobody else from it, and to forget one does not write all the others anew.
+ * Decides which files of a directory are packed together. Rows of small files share bundles; a row of large ones has
+ * its own, so that one that cannot be packed does not affect the others, and deleting one does not rewrite the others.
  *
- * A bundle that is there already is packed again together with what is new of its rows, unless it is much larger: so
+ * An existing bundle is packed again together with the new files of its rows, unless it is much larger: so
  * each version of a file is written a few times at most, however many there will be, and finds its successor.
  */
 #include "maintain/bundle/bundle_parts.h"

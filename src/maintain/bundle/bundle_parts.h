@@ -34,5 +34,5 @@ static inline enum wb_compact_mode wb_bundle_mode_of(const struct wb_bundle_work
 /* Whether somebody else wants to write logs anew, or did since it was gathered, or it is to end. */
 bool wb_bundle_is_wanted(void *work);
 
-/* Writes bundles of what is fresh, and adds them to the batch. 0 or -errno. */
+/* Writes bundles of the fresh bodies, and adds them to the batch. 0 or -errno. */
 int wb_bundle_pack(struct wb_bundle_work *work);

@@ -76,7 +76,7 @@ static enum wb_compact_mode mode_of_log(struct wb_store *store, const struct wb_
     return mode;
 }
 
-/* What is not to be packed by itself is looked at all the same, if what was lost from it may be. */
+/* A catalog that is not to be packed itself is examined anyway, if files lost from the directory may be packed. */
 static int pack_found(struct wb_store *store, struct wb_compact *compact, const struct wb_compact_found *found)
 {
     bool packs = !compact->mode || !compact->mode_of_logs || mode_of_log(store, compact, found) != WB_MODE_NONE;

@@ -33,9 +33,9 @@
  *  5. catalogs of erased directories, those below before those above;
  *  6. the catalogs of the names themselves, written anew.
  *
- * What an erasure is about is read from the catalogs, from the names downward. So catalogs go after all
- * that they lead to, and those everything begins with go last: whatever a crash leaves is
- * found, and finished, when the same erasure is asked for again. Between two catalogs of step 6, one name is gone as
+ * An erasure finds its objects in the catalogs, from the names downward. So a catalog is erased after all objects
+ * to which it leads, and those of the names themselves last: after a crash, the rest is
+ * found, and erased, when the same erasure is requested again. Between two catalogs of step 6, one name is gone as
  * a whole, and the other leads to all records of what it had: step 4 ensures this. In between, reads of half erased
  * states fail and never return wrong data: a content is deleted before the records that would alter it.
  */
@@ -186,7 +186,7 @@ static int erase_from_bundles(struct wb_erasure *erasure)
     return r;
 }
 
-/* What was removed stays removed, and what was noted noted, before the next step relies on it. */
+/* Makes removals and notes durable before the next step relies on them. */
 static int settle(struct wb_erasure *erasure)
 {
     struct wb_store *store = erasure->store;

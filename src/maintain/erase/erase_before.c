@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Erasing only what was before a moment. What states of the moment or later need is cut there: its log is written anew
- * without the records up to it, and begins with a GAP of that moment, which ends every walk to an older state and none
- * to a newer one. What none of them needs goes as a whole, as in any erasure.
+ * Erases only history before a moment. The log of an object that states of the moment or later need is cut there: it is
+ * written anew without the records up to the moment, and begins with a GAP of that moment, which ends every walk to an
+ * older state and none to a newer one. Objects that no such state needs are erased as a whole, as in any erasure.
  *
- * Some things count from later than they were written, and the moment gives way to them: an object's inode may be born
- * after the record by which it was there, what is lost in a stage counts from the stage's end, and what is joined from
- * the newest of it. The first moves the moment of all, as names of it may be anywhere; the others that of their file.
+ * Some records take effect later than they were written, and the moment is moved for them: an object's inode may be
+ * born after the record by which it was there, content lost in a stage counts from the stage's end, and joined changes
+ * from the newest of them. The first moves the moment of all objects, as names of it may be anywhere; the others move
+ * that of their file.
  */
 #include "maintain/erase/erase_set.h"
 
@@ -52,7 +53,7 @@ static void hold(GHashTable *births, const char *name, size_t length, int64_t bi
     g_hash_table_insert(births, g_strndup(name, length), g_memdup2(&birth, sizeof(birth)));
 }
 
-/* Who has the names of `dir` now: their births. A directory that is no more has none. */
+/* Collects the births of the present entries of `dir`. A directory that does not exist any more has none. */
 static int births_now(const struct wb_erasure *erasure, struct wb_object dir, GHashTable *births)
 {
     _cleanup_closedir_ DIR *stream = NULL;
@@ -165,7 +166,7 @@ int wb_erasure_see(const struct wb_erasure *erasure)
 
 /* ---- logs -------------------------------------------------------------------------------------- */
 
-/* What is known of a log before it is cut. */
+/* The facts about a log before it is cut. */
 struct cut {
     int64_t after; /* the records that are later stay                     */
     int64_t gap;   /* `when` of the GAP it begins with; 0: there is none  */
@@ -173,8 +174,8 @@ struct cut {
 };
 
 /*
- * Content of a stage counts from its end, and what is joined from the newest of it: where that is after the moment, it
- * stays, with all that came since.
+ * Content of a stage counts from its end, and joined changes from the newest of them: if that is after the moment, the
+ * records are kept, with all later ones.
  */
 static int look(int fd, struct cut *cut)
 {

@@ -78,7 +78,7 @@ static void execute(struct wb_erasure *erasure, struct wb_object dir, const stru
         name->slots[count++] = slot;
     }
     name->count = count;
-    /* That was said of what went. */
+    /* The flag concerned the erased slots. */
     if (altered)
         record->flags &= (uint8_t)~WB_RECORD_THINNED;
     if (count == 0)
@@ -110,7 +110,7 @@ int wb_erasure_copy(struct wb_erasure *erasure, struct wb_catalog_edit *edit, in
         }
         if (record.when <= after)
             continue;
-        /* What was damaged is not copied, but that something was stays known. */
+        /* Damaged records are not copied; a GAP shows that they existed. */
         if (damaged)
             r = wb_rewrite_append_gap(rewrite, 0, record.when, WB_GAP_EXTERNAL);
         damaged = false;

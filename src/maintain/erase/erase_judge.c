@@ -93,7 +93,7 @@ static enum wb_slot_action judge_slot(struct wb_catalog_edit *edit, const struct
             lost->needed = true;
         return WB_SLOT_KEEP;
     }
-    /* Who had the name is known no more: the object itself has to refuse what it was then. */
+    /* The catalog does not show any more which object had the name: reads of its states of that time have to fail. */
     if (lost && edit->erasure->before)
         lost->touched = true;
     if (gained && edit->erasure->before)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which objects an erasure is about.
+ * Finds the objects of an erasure.
  *
  * Everything that ever was bound to one of the names; of directories among it, everything that ever was
- * in them. An object has one past, whatever names it was seen through: so what it was at other
- * names goes too. One exception: a directory that has moved out and lives on at another place is
- * that place's, with all that is in it.
+ * in them. An object has one past, whatever names it was seen through: so its past at other
+ * names is erased, too. One exception: a directory that has moved out and lives on at another place belongs
+ * to that place, with all its content.
  */
 #include "maintain/erase/erase_set.h"
 
@@ -120,7 +120,7 @@ void wb_erasure_note_names(struct wb_erasure *erasure, struct wb_object log, con
     }
 }
 
-/* What has the name now: 0, WB_ABSENT or -errno. */
+/* Looks up the object that has the name now: 0, WB_ABSENT or -errno. */
 static int look(struct wb_erasure *erasure, const struct wb_left_name *name, struct wb_object *ret)
 {
     _cleanup_close_ int fd = -1;
@@ -551,7 +551,7 @@ int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object objec
     return r < 0 ? r : !r;
 }
 
-/* What has the name, in the directory `top`, and all below it, which stays. */
+/* Adds the object that has the name in the directory `top`, and all below it: these exist now and are kept. */
 static int add_present(struct wb_erasure *erasure, int top, struct wb_erased_name *target)
 {
     GQueue queue = G_QUEUE_INIT;
@@ -575,7 +575,7 @@ static int add_present(struct wb_erasure *erasure, int top, struct wb_erased_nam
             victim->here = true;
             if (victim->names++ == 0 && erasure->measured)
                 victim->blocks = wb_erase_blocks(top, path, &st);
-            /* What had the name itself is recorded in the catalog of a directory that lives on. */
+            /* The catalog of a directory that lives on has the records of the name itself. */
             victim->touched |= erasure->before && is_top;
             if (S_ISDIR(attrs.mode))
                 r = add_present_entries(erasure, top, path, &queue);
@@ -640,7 +640,8 @@ static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot, stru
     return r < 0 ? r : 0;
 }
 
-/* Everything that `dir` ever had: under the names of `origin`, or under any name of what was found by one. */
+/* Gathers all objects that `dir` ever had: under the names of `origin`; NULL: under any name, since `dir` itself was
+ * found by the name `by`. */
 static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const struct wb_origin *origin,
                        struct wb_erased_name *by)
 {
@@ -650,7 +651,7 @@ static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const s
 
     if (r < 0)
         return r;
-    /* Damage hides what it hides: what is behind it is still found. */
+    /* Damaged records are skipped: the records behind them are still found. */
     while ((r = wb_log_cursor_peek(&source)) == 0 || r == WB_DAMAGED) {
         int added = 0;
 

@@ -78,7 +78,7 @@ struct wb_erasure {
     GPtrArray *targets;             /* struct wb_erased_name                         */
     GHashTable *origins;            /* struct wb_object -> struct wb_origin     */
     int64_t before;                 /* only what was before that moment goes; 0: all */
-    bool measured;                  /* blocks of what is there now are wanted */
+    bool measured;                  /* the blocks of present objects are wanted */
     bool blind;                     /* a catalog is damaged: not all records of the objects are known */
     GHashTable *objects;            /* struct wb_object -> struct wb_erase_victim                              */
     GPtrArray *order;      /* directories among them (borrowed), those above before those below */
@@ -176,7 +176,7 @@ int wb_erasure_is_cut(const struct wb_erasure *erasure, const struct wb_erase_vi
 /* Takes away what is in an image and no record of the log has, to the byte. *bytes grows by that. */
 int wb_erasure_clean_image(struct wb_store *store, struct wb_object object, uint64_t *bytes);
 
-/* Cuts an object's own log, and what is in its image. *bytes grows by what that frees. */
+/* Cuts an object's own log, and the bytes of its image. Adds the freed bytes to *bytes. */
 int wb_erasure_cut_file(struct wb_erasure *erasure, const struct wb_erase_victim *victim, uint64_t *bytes);
 int wb_erasure_cut_catalog(struct wb_erasure *erasure, const struct wb_erase_victim *victim, uint64_t *bytes);
 

@@ -45,16 +45,16 @@ struct wb_erasing {
     struct wb_erasure *erasure;  /* for its actors                              */
     int fd, image_fd;
     GArray *entries;             /* of struct wb_erasing_entry, newest first               */
-    GHashTable *last_ops;        /* of extended attributes: what came last      */
+    GHashTable *last_ops;        /* of extended attributes: the last operation  */
     GHashTable *names;           /* of those that an older change records       */
     struct wb_extent_map map;    /* what older ones have, and all past the end  */
     bool begun;                  /* attrs are known, and the map                */
     struct wb_attrs attrs;       /* before the first change                     */
     uint64_t size_after;         /* the last one                                */
     uint32_t actor;              /* who made it                                 */
-    int64_t last;                /* `when` of what was made last                */
+    int64_t last;                /* `when` of the record made last              */
     struct wb_erasing_made made;
-    uint8_t *payload;            /* of what is read                             */
+    uint8_t *payload;            /* of the record being read                    */
     struct wb_rewrite rewrite;
     unsigned dropped;            /* states that go                              */
 };

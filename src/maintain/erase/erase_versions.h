@@ -28,9 +28,9 @@ struct wb_erase_versions {
 int wb_erase_versions_look(struct wb_store *store, struct wb_erase_versions *what);
 
 /*
- * The caller keeps changes of the tree away, and has ended stages. 0: done, or would be; a positive enum
- * wb_control_refusal: nothing was done; or -errno. Ended by a crash, the log is the old or the new one; what was
- * cloned, and is in no record any more, the next erasure of this file takes away, whatever it is asked for.
+ * The caller blocks changes of the tree, and has ended stages. 0: done, or would be; a positive enum
+ * wb_control_refusal: nothing was done; or -errno. After a crash, the log is the old or the new one; the next erasure
+ * of this file, of any version, removes cloned blocks to which no record refers any more.
  */
 int wb_erase_versions(struct wb_store *store, const struct wb_erase_versions *what,
                       struct wb_control_erased_versions *ret);

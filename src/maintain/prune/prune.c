@@ -295,7 +295,7 @@ int wb_prune_remove_bodies(struct wb_prune *prune)
     return 0;
 }
 
-/* Whoever forgets by name, or writes faster than can be read, comes first; but not for ever. */
+/* Erasures by name, and fast writers, have precedence, but not forever: so many attempts. */
 #define ATTEMPTS 20
 
 /* ---- the horizon ----------------------------------------------------------------------------- */

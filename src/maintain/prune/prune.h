@@ -46,7 +46,7 @@ struct wb_prune_options {
     int64_t (*own_limit)(void *own_data, struct wb_object object);
     void *own_data;
     int64_t slack;  /* catalogs keep what is of so much time before it: WB_PRUNE_SLACK; tests make it small */
-    bool hurry;     /* rather soon than thoroughly: what stays is written anew only where it is the smaller part */
+    bool hurry;     /* fast rather than thorough: rewrites remaining records only if they are the smaller part */
     bool dry_run;   /* only say what it would bring: nothing is published */
     bool (*stop)(void *data); /* asked now and then */
     /* Keeps all changes of the tree away for a moment, and lets them go on. */

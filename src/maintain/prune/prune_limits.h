@@ -16,11 +16,11 @@
 struct wb_prune_limits;
 
 /*
- * 0; -ECANCELED; -E2BIG where more is protected than may be held in memory; -ELOOP where directories are nested too
- * deep; -EBADMSG where a catalog is damaged; or -errno. Then nothing is known of what is protected.
+ * 0; -ECANCELED; -E2BIG if more is protected than may be held in memory; -ELOOP if directories are nested too
+ * deep; -EBADMSG if a catalog is damaged; or -errno. After an error, the protected objects are not known.
  */
 int wb_prune_limits_make(struct wb_prune_limits **ret, struct wb_store *store, const struct wb_prune_options *options);
 struct wb_prune_limits *wb_prune_limits_free(struct wb_prune_limits *limits); /* returns NULL */
 
-/* The moment before which the object's logs may be forgotten: at most `beyond`. */
+/* The moment before which the object's logs may be pruned: at most `beyond`. */
 int64_t wb_prune_limits_get(const struct wb_prune_limits *limits, struct wb_object object);

@@ -25,20 +25,20 @@
 #include <unistd.h>
 
 /*
- * Forgetting in place, where there is no room to write what stays of a log beside it: records become fillers where they
- * lie, and the fillers' payloads become holes.
+ * Pruning in place, if there is no space to write the remaining log beside the old one: records become fillers at their
+ * offsets, and the fillers' payloads become holes.
  *
  * One filler stands for as many whole records as it can be long. Its trailer is that of the last of them, its head that
  * of the first, and both cannot be written at once. So the trailer comes first: it leads to a head that does not match
- * it, and who walks back finds the last record by searching, as he does where a trailer is damaged. When all trailers
- * are on the disk, the heads are written; when they are, what lies between is punched out.
+ * it, and a backward walk finds the last record by searching, as it does if a trailer is damaged. When all trailers
+ * are on the disk, the heads are written; when the heads are, the bytes between are punched out.
  *
  * A record that is longer than a filler can be becomes two of them. The second is written into its payload, which
- * nobody reads any more, and here the head comes first: its trailer leads to a head that does not match, and the search
- * finds the second filler.
+ * no process reads any more, and here the head comes first: its trailer leads to a head that does not match, and the
+ * search finds the second filler.
  */
 
-/* So many fillers are made at a time: what is between the syncs. */
+/* So many fillers are made at a time, between two syncs. */
 #define BATCH 512
 /* Of a record that becomes two fillers, the second is so long. */
 #define SECOND 8192u
@@ -229,7 +229,7 @@ int wb_prune_place_steps(int fd, uint64_t *from, uint64_t to, GArray *steps)
 
 /* ---- doing it -------------------------------------------------------------------------------- */
 
-/* The log's time of modification stays that of its newest record: what is appended waits as long. */
+/* The log's mtime remains that of its newest record: appends wait until this is done. */
 static int carry_out(struct wb_log *log, const struct wb_prune_step *step)
 {
     int r = 0;
@@ -580,7 +580,7 @@ static int in_place(void *data, struct wb_log *log, bool full)
     soon = sifting->prune->options.hurry && !sifting->packed && stays > MAX(sifting->gone, SOON_LEAST);
     if (r < 0 || (!full && !soon && stays <= room / 2))
         return r;
-    /* Whoever reads a catalog may need its oldest records; and what is packed has no holes. */
+    /* Readers of a catalog may need its oldest records; and packed bytes cannot become holes. */
     if (sifting->file != WB_FILE_UNDO || oldest->from > log->unpacked || end <= log->unpacked)
         return stays > room ? -ENOSPC : 0;
     if (fstat(log->fd, &before) < 0)

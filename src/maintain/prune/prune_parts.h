@@ -20,9 +20,9 @@ struct wb_prune {
     struct wb_store *store;
     struct wb_prune_options options;
     GArray *bodies;   /* of wb_prune_body, in order of their objects */
-    GArray *held;     /* descriptors of what was taken away while changes waited */
-    bool more_bodies; /* than are kept in mind at a time */
-    GHashTable *bundles; /* objects whose bundles have content of what is gone */
+    GArray *held;     /* descriptors of files that were removed while changes waited */
+    bool more_bodies; /* than are held in memory at a time */
+    GHashTable *bundles; /* objects whose bundles have content of removed files */
     struct wb_prune_limits *limits; /* with options.beyond; NULL: everything goes up to the horizon only */
     bool blind;       /* the records of a catalog are not all known: no deleted thing may be removed */
     struct wb_prune_count *count;
@@ -57,9 +57,9 @@ void wb_prune_fill(const GArray *runs, uint8_t *bytes, size_t length, uint64_t o
 /* ---- in place (prune_log.c) ----------------------------------------------------------------- */
 
 /*
- * What makes fillers of whole records where they lie, step by step. Steps between two SYNCs may reach the disk in any
- * order, and be ended anywhere: who walks the log either way meets sound records only, and of those before `from` and
- * from `to` on always the same.
+ * Turns whole records into fillers at their offsets, step by step. Steps between two SYNCs may reach the disk in any
+ * order, and be interrupted at any point: a walk of the log in either direction finds sound records only, and before
+ * `from` and from `to` on always the same ones.
  */
 struct wb_prune_step {
     enum { WB_PRUNE_WRITE, WB_PRUNE_PUNCH, WB_PRUNE_SYNC } kind;

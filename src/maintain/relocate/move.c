@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Moving a store. Everything is copied to where it goes, under the lock of where it is; then one file, the signpost
- * in the old place, makes the new one the store (directory/signpost.h); then what cannot be copied follows, by rename,
- * and what is left in the old place is removed. Whatever ends this in between, the next mount knows which one is
+ * Moves a store. All files are copied to the new place, under the lock of the old one; then one file, the signpost
+ * in the old place, makes the new one the store (directory/signpost.h); then files that cannot be copied are renamed,
+ * and the rest of the old place is removed. After an interruption at any point, the next mount knows which one is
  * the store.
  */
 #include "wayback/move.h"

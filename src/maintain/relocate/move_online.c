@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The bulk is copied while changes go on, as often as it takes until little is left. Then all others are kept away:
- * what is left is copied, the copy is opened, and only when nothing but the deleted files can go wrong any more, the
- * signpost goes up. Whoever comes back finds the store at the new place.
+ * Moves the store of a running daemon. Most files are copied during changes, in several passes until little is left.
+ * Then all other threads are blocked: the rest is copied, the copy is opened, and only when no step but that of the
+ * deleted files can fail any more, the signpost is written. Blocked threads then find the store at the new place.
  */
 #include "maintain/relocate/move_online.h"
 
@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* So many files can be copied while everybody waits; and who changes more than that all the time waits for more. */
+/* So many files can be copied while all changes wait; if more are changed all the time, changes wait for more. */
 #define FEW 64
 #define ROUNDS_MAX 5
 

@@ -40,7 +40,7 @@ int wb_move_check_readers(const struct wb_store *store, struct wb_error *why);
 int wb_move_open_to(struct wb_move_places *places, const char *to, struct wb_error *why);
 /* Before anything is copied: what there is to copy, and whether it fits. */
 int wb_move_check_room(struct wb_moving *moving, struct wb_error *why);
-/* From then on, who finds the directory knows that it is to be the store, and is not yet. Takes its lock. */
+/* From then on, processes that open the directory know that it is to be the store, and is not yet. Takes its lock. */
 int wb_move_announce(struct wb_move_places *places, struct wb_error *why);
 
 /* ---- what leads there (move.c) ------------------------------------------------------------ */
@@ -54,7 +54,7 @@ void wb_move_remove_staging(const struct wb_move_places *places);
 
 /* ---- one file (move.c) -------------------------------------------------------------------- */
 
-/* In the root of to_fd: what is being copied, until it has its name. */
+/* In the root of to_fd: the file being copied, until it has its name. */
 #define WB_MOVING_TEMPORARY "copying.new"
 
 /* Only in `lost`: what was deleted as something else than a file. */
@@ -63,10 +63,10 @@ struct stat;
 /* ---- copying (move.c) --------------------------------------------------------------------- */
 
 /*
- * Makes to_fd hold what from_fd does: copies what is not there or was changed since, removes what is there no more.
- * Left out on both sides is what does not move (deleted files, signposts, locks) and the header, which comes last.
- * With `look_only`, counts. What has not changed since a complete pass before is not looked for again. 0, -ECANCELED or
- * -errno with a line in `why`.
+ * Makes the content of to_fd the same as that of from_fd: copies missing and changed files, deletes those that from_fd
+ * does not have any more. Files that do not move (deleted files, signposts, locks) and the header, copied last,
+ * are left out on both sides. With `look_only`, only counts. Files that did not change since a complete pass before are
+ * not searched for again. 0, -ECANCELED or -errno with a line in `why`.
  */
 int wb_moving_copy(struct wb_moving *moving, struct wb_error *why);
 

@@ -131,7 +131,7 @@ int wb_move_check_room(struct wb_moving *moving, struct wb_error *why)
     return 0;
 }
 
-/* From here on, who finds the directory knows that it is to be the store, and is not yet. */
+/* From here on, processes that open the directory know that it is to be the store, and is not yet. */
 int wb_move_announce(struct wb_move_places *places, struct wb_error *why)
 {
     struct wb_moving *moving = &places->moving;

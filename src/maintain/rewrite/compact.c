@@ -24,8 +24,8 @@ struct wb_pack_job {
     int64_t before; /* and no record of this moment or later */
     bool (*stop)(void *data); /* asked now and then, may be NULL: true ends it with -ECANCELED */
     void *stop_data;
-    /* May be NULL: makes other bytes of those of the log at `offset`. What is packed already is packed again then, and
-     * nothing is a waste. */
+    /* May be NULL: replaces bytes of the log at `offset`. Packed chunks are packed again then, and a result that saves
+     * no space is kept as well. */
     void (*overlay)(void *data, uint8_t *bytes, size_t length, uint64_t offset);
     void *overlay_data;
 };
@@ -37,7 +37,7 @@ struct wb_pack_job {
 #define WB_PACK_WASTE 1
 
 /*
- * Packing. The log is cut into chunks of at most 1 MiB; an INDEX is a chunk of its own, so that who walks back from
+ * Packing. The log is cut into chunks of at most 1 MiB; an INDEX is a chunk of its own, so that a backward walk from
  * INDEX to INDEX unpacks nothing between them. Up to sixteen chunks are a group: where it helps, all but the newest
  * of them have that one as their prefix, so that a text that was rewritten again and again is kept about once a
  * group. No chains: whatever is read, two chunks are unpacked.
@@ -81,7 +81,7 @@ static bool add_chunks(struct packing *packing, uint64_t from, uint64_t to, uint
     return true;
 }
 
-/* Full groups of a pack that is there already stay as they are; what comes after them is packed anew. */
+/* Full groups of an existing pack remain as they are; the chunks after them are packed anew. */
 static void keep_groups(struct packing *packing)
 {
     const struct wb_log_map *map = packing->bytes.map;
@@ -106,7 +106,7 @@ static void keep_groups(struct packing *packing)
     packing->unpacked = packing->kept;
 }
 
-/* Chunks of what is not packed yet; a damaged record, and what follows it, stays outside. */
+/* Makes chunks of the bytes that are not packed yet; a damaged record, and all bytes after it, are not packed. */
 static int cut(struct packing *packing)
 {
     struct wb_log_reader reader;
@@ -165,7 +165,7 @@ static size_t compress(struct packing *packing, uint32_t length, const uint8_t *
     return ZSTD_isError(n) || n >= length - length / 10 ? 0 : n;
 }
 
-/* What was packed has to come out again. */
+/* Whether the packed bytes unpack to the original ones. */
 static bool comes_back(struct packing *packing, size_t stored, uint32_t length, const uint8_t *prefix,
                        size_t prefix_length)
 {
@@ -204,7 +204,7 @@ static int put_chunk(struct packing *packing, struct wb_pack_chunk *chunk, uint6
     return r;
 }
 
-/* Whether the group's newest chunk helps its oldest: what it costs is unpacking two instead of one. */
+/* Whether the group's newest chunk helps its oldest: the cost is that a read unpacks two chunks instead of one. */
 static int prefix_helps(struct packing *packing, const struct wb_pack_chunk *chunk, uint64_t from,
                         size_t prefix_length)
 {
@@ -427,11 +427,11 @@ static int pack_copy(const struct wb_pack_job *job, uint64_t offset, uint64_t at
 #define WORTH (8u << 10)
 /* What a new file has to save, and be it of a small log. */
 #define SAVES_AT_LEAST 4096
-/* So much without an INDEX gets one before it is packed: or whoever walks back would unpack all of it for its heads. */
+/* So much without an INDEX gets one before it is packed: else a backward walk would unpack all of it for its heads. */
 #define WITHOUT_INDEX (64u << 10)
-/* So many times what is packed has to be free: what it becomes, and whatever is written meanwhile. */
+/* So many times the packed size has to be free: for the new file, and for concurrent writes. */
 #define ROOM_FOR 2
-/* How often what was appended meanwhile is copied before it is given up. */
+/* How often concurrent appends are copied before the packing fails. */
 #define ATTEMPTS 5
 
 struct work {
@@ -477,7 +477,7 @@ static uint64_t file_size(const struct work *work, uint64_t tail)
     return wb_log_physical(work->log, tail);
 }
 
-/* Under the log's lock: what is there now. Whether anything is to be done. */
+/* Under the log's lock: notes its present state. Whether anything is to be done. */
 static bool look(struct work *work, struct wb_object object, enum wb_object_file file)
 {
     struct wb_log *log = work->log;
@@ -545,7 +545,7 @@ static int write_file(struct work *work)
     r = pack_write(&work->job, &work->end, &work->at);
     if (r != 0)
         return r;
-    /* All of it has to be in the pack: what is behind is copied as it is. */
+    /* All replaced bytes have to be in the pack: bytes behind it are copied as they are. */
     if (work->compact->forget)
         return work->end < work->forget_end ? -EBADMSG : 0;
     packed = work->at + (tail - work->end);
@@ -569,7 +569,7 @@ static int rewrite(struct work *work)
         return 0;
     }
     r = catch_up(work);
-    /* Its name, too; what is appended from now on relies on it when it is synced. */
+    /* Its name, too: a later sync of appended records relies on it. */
     if (r == 0)
         r = wb_log_sync(work->log, work->store->dir_fd, work->path);
     if (r == 0)

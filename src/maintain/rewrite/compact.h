@@ -25,17 +25,17 @@ enum wb_compact_flags {
 };
 
 /*
- * For who forgets on the way (prune.h): what of the log is to be other bytes. `look` is asked with the right to write
- * logs anew, which is not given back before the new file has the log's name: more than 0 where there is something, and
- * *ret_end is set to where the last of it ends; 0, or -errno.
+ * For callers that delete history while packing (prune.h): the bytes of the log to replace. `look` is called with the
+ * right to write logs anew, which is not released before the new file has the log's name: more than 0 if there are
+ * such bytes, and *ret_end is set to the end of the last of them; 0, or -errno.
  */
 struct wb_compact_forget {
     int (*look)(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end);
     void (*overlay)(void *data, uint8_t *bytes, size_t length, uint64_t offset);
-    /* Then, where it is done in the log itself: more than 0; 0 where a new file is to be written; or -errno. `full`: a
-     * new file could not be, for want of room: 0 where it cannot be done in the log. May be NULL. */
+    /* Then: more than 0 if it was done in the log itself; 0 if a new file is to be written; or -errno. `full`: a new
+     * file could not be written, for want of space: 0 if it cannot be done in the log either. May be NULL. */
     int (*in_place)(void *data, struct wb_log *log, bool full);
-    /* When all is well, and still with that right: nobody has begun the log and its image anew since. May be NULL. */
+    /* After success, and still with that right: so the log and its image were not begun anew since. May be NULL. */
     int (*done)(void *data, struct wb_object object);
     void *data;
 };
@@ -73,15 +73,15 @@ struct wb_compact {
         uint64_t files;    /* deleted and replaced files looked at */
         uint64_t changed;  /* packed, or unpacked                  */
         uint64_t packed;   /* in the end                           */
-        uint64_t old_size; /* what they took                       */
+        uint64_t old_size; /* their size before                    */
         uint64_t new_size;
         uint64_t length;   /* and would, if none were packed        */
     } bodies;
 };
 
 /*
- * What is packed is there twice until that is done, for which a reserve may let history go, and those who write may
- * find no room. Whether there is clearly enough for `size` bytes; whoever asks for a packing has to know himself.
+ * While a log is packed, it exists twice, so that a reserve may cause history to be pruned, and writers may find no
+ * space. Whether there is clearly enough for `size` bytes; a packing that a user requests is not limited by this.
  */
 bool wb_compact_has_room(const struct wb_store *store, struct wb_compact *compact, uint64_t size);
 

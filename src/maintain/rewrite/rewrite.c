@@ -55,7 +55,7 @@ int wb_rewrite_append(struct wb_rewrite *rewrite, struct wb_record *record, int 
             return r;
     }
     pthread_mutex_lock(&rewrite->log->lock);
-    /* A log whose records are out of order is none of ours, but what is to be forgotten has to go all the same. */
+    /* A log whose records are out of order was not written by us, but records to delete must still be deleted. */
     rewrite->log->last_when = MIN(rewrite->log->last_when, record->when);
     r = wb_log_append_locked(rewrite->log, record, &payload, data ? 1 : 0);
     pthread_mutex_unlock(&rewrite->log->lock);

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What was packed to no avail: to do it again and again would only cost. A log is there by how long it was, and has its
- * turn again once it is longer; a deleted file does not change. It is forgotten where there is too much of it, and with
+ * Remembers files whose packing saved nothing, since to try again would waste time. A log is noted with its length, and
+ * is tried again once it is longer; a deleted file does not change. The table is emptied when it is full, and ends with
  * the process. For one thread.
  */
 

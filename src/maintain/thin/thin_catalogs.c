@@ -77,7 +77,7 @@ static int walk(struct wb_thin_catalogs *catalogs, struct wb_object dir, struct 
 
     do {
         r = wb_log_reader_prev_effective(reader, &skip, &record);
-        /* A hole in the place of what was forgotten is no damage. */
+        /* A hole in place of pruned records is no damage. */
         if (damaged && r != WB_DAMAGED && r >= 0 && above > wb_store_horizon(catalogs->store))
             unknown_span(catalogs,
                          (struct wb_thin_unknown_span){dir, r == 0 ? record.written : INT64_MIN, above, true});
@@ -98,7 +98,7 @@ static int read_catalog(struct wb_thin_catalogs *catalogs, struct wb_object dir)
     return r > 0 ? walk(catalogs, dir, &log.reader) : r;
 }
 
-/* A gap that is still open becomes a record some time: whoever asks before he reads finds one or the other. */
+/* An open gap later becomes a record: a caller that checks for it before it reads the log finds one of the two. */
 static bool has_open_gap(const struct wb_thin_catalogs *catalogs, struct wb_object dir)
 {
     return wb_gap_state(catalogs->store, dir, WB_FILE_CATALOG) != WB_GAP_NONE;

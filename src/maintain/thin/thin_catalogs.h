@@ -45,7 +45,7 @@ void wb_thin_catalogs_init(struct wb_thin_catalogs *catalogs, struct wb_store *s
                            bool (*stop)(void *data), void *data);
 void wb_thin_catalogs_deinit(struct wb_thin_catalogs *catalogs);
 
-/* Reads the catalog of a directory; what is wrong with it becomes a lack, or `blind`. And: all were read. */
+/* Reads the catalog of a directory; errors become an unknown span, or `blind`. _sort: after all were read. */
 void wb_thin_catalogs_read(struct wb_thin_catalogs *catalogs, struct wb_object dir);
 void wb_thin_catalogs_sort(struct wb_thin_catalogs *catalogs);
 

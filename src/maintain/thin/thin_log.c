@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Versions that go from one undo log. It is walked from the tail; changes next to each other between which no version
- * is kept are gathered, and judged when the oldest of them is known. Then the log is packed anew with other bytes where
- * something changes, and takes the log's name as in packing. What was in the image goes afterwards: a reader who finds
- * it gone finds the log replaced, too, and reads again.
+ * Drops versions from one undo log. It is walked from the tail; changes next to each other between which no version
+ * is kept are gathered, and judged when the oldest of them is known. Then the log is packed anew, with other bytes for
+ * changed records, and replaces the log as in packing. The bytes in the image are punched afterwards: a reader that
+ * finds them gone also finds the log replaced, and reads again.
  */
 #include "maintain/thin/thin_parts.h"
 
@@ -265,7 +265,7 @@ static int thin_group_judge(const struct wb_thin_group *group, int fd, bool is_n
     return r;
 }
 
-/* What is held in memory of changes that count together: more begin another group, whose state in between stays. */
+/* The memory for changes that count together: more changes begin another group, and the state between is kept. */
 #define GROUP_MAX (32u << 20)
 
 struct thinning {
@@ -417,7 +417,7 @@ static int take(struct thinning *thinning, const struct wb_record *record, bool 
     thinning->plain &= is_plain(thinning, record);
     if (record->type == WB_REC_DATA || record->type == WB_REC_ATTR || record->type == WB_REC_XATTR)
         return r < 0 ? r : thin_group_add(&thinning->change, record);
-    /* Nothing of what lies on both sides of it counts together. */
+    /* Changes on the two sides of it do not count together. */
     if (r == 0)
         r = end_change(thinning);
     return r < 0 ? r : end_group(thinning);

@@ -25,7 +25,7 @@ struct wb_thin_names {
     GArray *list;           /* of struct wb_thin_name                                        */
     GArray *arrivals;       /* of struct wb_thin_arrival                                     */
     GHashTable *distrusted; /* struct wb_object: directories whose catalogs are damaged      */
-    GHashTable *strayed;    /* struct wb_thin_name: what came from one of these; from which  */
+    GHashTable *strayed;    /* struct wb_thin_name: arrivals from one of these; from which   */
     GStringChunk *strings;
     bool walked;          /* the tree was                           */
 };

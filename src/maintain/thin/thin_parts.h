@@ -36,7 +36,7 @@ void wb_thin_patch_bytes(struct wb_thin_patches *patches, uint64_t offset, const
                          uint64_t total);
 void wb_thin_patch_zeros(struct wb_thin_patches *patches, uint64_t offset, uint64_t length);
 
-/* The copies that INDEX records (array of struct wb_record) hold of what is patched. 0 or -errno. */
+/* Patches the copies of patched records in INDEX records (array of struct wb_record). 0 or -errno. */
 int wb_thin_patch_indexes(struct wb_thin_patches *patches, int fd, const GArray *indexes);
 
 void wb_thin_patches_settle(struct wb_thin_patches *patches);

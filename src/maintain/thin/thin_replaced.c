@@ -244,7 +244,7 @@ static int patch_run(struct replacing *work, guint newest, guint oldest)
     return r;
 }
 
-/* What was planned, as it is found in the catalog now: who erases a name has written it anew in between, perhaps.
+/* Patches a planned run, if the catalog still has it: an erasure may have written the catalog anew in between.
  * `ends` leads from `lost` to the save. */
 static int patch_planned(struct replacing *work, struct wb_thin_run *run, GHashTable *ends)
 {
@@ -288,7 +288,7 @@ static bool is_over(void *data)
     return thinner->options.stop(thinner->options.data);
 }
 
-/* INDEX records have copies of what is changed, where a catalog has such. */
+/* Collects the INDEX records of the catalog, if any: they have copies of changed records. */
 static int find_indexes(struct replacing *work)
 {
     struct wb_log_reader reader;
@@ -437,8 +437,8 @@ int wb_thin_replaced(struct wb_thinner *thinner, struct wb_object dir)
 /* Which files go that were versions of a name. */
 
 /*
- * What had a name of its own for longer, before it took another's, may be something that somebody looks for by that
- * name: a download, a draft. It goes by age alone.
+ * A file that had its own name for longer, before it took another one, may be something that a user looks for by that
+ * first name: a download, a draft. It is removed only by age.
  */
 #define ASIDE_MOST (60 * WB_WHEN_SECOND)
 
@@ -532,7 +532,8 @@ static int64_t last_of(const struct wb_thin_save *save)
     return save->moved ? save->removed : save->lost;
 }
 
-/* What was there before may have been left where it was moved to, for somebody to find. */
+/* Whether its other names, and the name to which the file before it was moved, existed only briefly: users may look for
+ * a file by such a name. */
 static bool is_brief(const struct wb_thin_save *save)
 {
     return save->took - save->born <= ASIDE_MOST && last_of(save) - save->lost <= ASIDE_MOST &&

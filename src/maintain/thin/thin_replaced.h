@@ -17,7 +17,7 @@ struct wb_thin_run {
 
 struct wb_thin_plan {
     GArray *runs;   /* of struct wb_thin_run         */
-    GArray *bodies; /* of struct wb_prune_body: what goes */
+    GArray *bodies; /* of struct wb_prune_body: to remove */
     uint64_t names; /* that these had                     */
 };
 

@@ -125,7 +125,8 @@ static struct wb_thin_save *waiting_for(struct finding *finding, const struct wb
     return save;
 }
 
-/* By this record a file was replaced, or it was removed from where it had been moved to: what was it before? */
+/* By this record a file was replaced, or it was removed from where it had been moved to: begins the search for the
+ * older records of its save. */
 static int open_save(struct finding *finding, const struct wb_record *record, const struct wb_slot *slot)
 {
     bool removed = is_removed(record, slot);
@@ -287,7 +288,7 @@ static int take(struct finding *finding, const struct wb_record *record)
     return 0;
 }
 
-/* Nothing is known of what was before. */
+/* Whether states before this record are unknown. */
 static bool ends_all(const struct wb_record *record)
 {
     return record->type == WB_REC_GAP || record->type == WB_REC_FILLER;

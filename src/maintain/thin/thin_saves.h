@@ -37,7 +37,7 @@ struct wb_thin_save {
     int64_t before_removed;      /* in_place: when it was removed elsewhere               */
     uint64_t before_removed_at;
     struct wb_attrs before_removed_attrs;
-    bool goes;                   /* for whoever decides                                   */
+    bool goes;                   /* for thin_replaced.c: it is to be removed              */
 };
 
 /* An ATTR of a file of the directory. */

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Whoever forgets by name, or writes faster than can be read, comes first; but not for ever. */
+/* Erasures by name, and fast writers, have precedence, but not forever: so many attempts. */
 #define ATTEMPTS 20
 
 int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const struct wb_thin_options *options,
@@ -45,7 +45,7 @@ struct wb_thinner *wb_thinner_free(struct wb_thinner *thinner)
     return NULL;
 }
 
-/* What is known of a file whose versions may go. */
+/* The facts about a file whose versions may be dropped. */
 struct file {
     struct wb_thin_changes changes;
     GArray *rules; /* of struct wb_retention      */

@@ -8,10 +8,10 @@
  *  1. All catalogs are read: when names and attributes of which object changed. A version is kept if a catalog has a
  *     record between it and the next version.
  *  2. Catalog by catalog: files that were made aside and renamed over another, as editors save (thin_saves.h), and were
- *     replaced likewise, are versions of the name. What is kept of these is decided in the same way; the others go.
- *  3. Undo log by undo log: what is kept is decided (decide.h), and the rest dropped.
+ *     replaced likewise, are versions of the name. decide.h decides which of these are kept; the others are removed.
+ *  3. Undo log by undo log: decide.h decides which versions are kept, and the others are dropped.
  *
- * A snapshot pins what showed at its moment, of every file, also outside the directory it is of; and so does a moment
+ * A snapshot pins the state of every file at its moment, also outside the directory it is of; and so does a moment
  * that another process shows (tables/pins.h). If a catalog is damaged, or lacks changes, versions of objects that it
  * may have recorded are kept (thin_catalogs.h), and all others are thinned.
  */
@@ -24,7 +24,7 @@ struct wb_thin_options {
     /* what holds for a path from the root of the tree: NULL, all stays. A version of a file goes if no rule of any name
      * the file ever had holds it. */
     const struct wb_retention *(*rule)(void *data, const char *path);
-    int64_t since; /* what was replaced before this moment stays */
+    int64_t since; /* versions replaced before this moment are kept */
     struct wb_object only; /* not none: of this file alone, */
     struct wb_object only_dir; /* and those that had its name there before */
     const char *only_name;

@@ -57,7 +57,7 @@ int64_t wb_room_choose(const struct wb_room_ages *ages, int64_t begins, int64_t 
     for (unsigned class = class_of(ages->now - begins) + 1; class-- > 0;) {
         int64_t horizon;
 
-        /* The first class may have been forgotten in part; who comes again sees what it brought. */
+        /* The first class may have been pruned in part already; a later call sees how much was freed. */
         sum += ages->bytes[class];
         if (least_of(class) <= least)
             break;

@@ -12,8 +12,8 @@
 #include <sys/statvfs.h>
 
 /*
- * Bytes by age, in classes that are a 32nd as wide as the age is large: of what is a month old, a day. So a horizon
- * that is chosen by them is at most so much later than the best.
+ * Bytes by age, in classes whose width is a 32nd of the age: at the age of a month, a day. So a horizon
+ * that is chosen by them is at most that much later than the best one.
  */
 #define WB_ROOM_PARTS 32u
 #define WB_ROOM_CLASSES (64u * WB_ROOM_PARTS)
@@ -24,12 +24,12 @@ struct wb_room_ages {
 
 void wb_room_add(struct wb_room_ages *ages, int64_t when, uint64_t bytes);
 
-/* The bytes of what is not later than `since`, and earlier than `until`. */
+/* The bytes of changes later than `since` and earlier than `until`. */
 uint64_t wb_room_between(const struct wb_room_ages *ages, int64_t since, int64_t until);
 
 /*
- * The earliest horizon that gives back `wanted` bytes; `latest` if none does that may be. What is not later than
- * `begins` was forgotten before, and gives back nothing. 0: there is nothing between the two.
+ * The earliest horizon that frees `wanted` bytes; `latest` if no permitted one does. History up to `begins` was pruned
+ * before, and frees nothing. 0: there is nothing between the two.
  */
 int64_t wb_room_choose(const struct wb_room_ages *ages, int64_t begins, int64_t latest, uint64_t wanted);
 
@@ -40,8 +40,8 @@ uint64_t wb_room_bytes(const struct wb_room *room, const struct statvfs *device)
 int wb_room_measure(struct wb_store *store, bool (*stop)(void *data), void *data, uint64_t *ret);
 
 /*
- * What would be given back, by the age of what it is of. `bodies`: deleted files, too (they may be on another device).
- * `ages` begins with its `now`.
+ * The bytes that pruning would free, by the age of the changes. `bodies`: deleted files, too (they may be on another
+ * device). `ages` begins with its `now`.
  */
 int wb_room_gather(struct wb_store *store, bool bodies, bool (*stop)(void *data), void *data,
                    struct wb_room_ages *ages);

@@ -37,8 +37,8 @@ static void take_image(struct walk *walk, const struct wb_record *record)
 }
 
 /*
- * The file's blocks are shared out to the records by their lengths. Fillers have none: they are packed, or holes. What
- * cannot be read gives back nothing.
+ * The file's blocks are distributed to the records by their lengths. Fillers have none: they are packed, or holes.
+ * Unreadable parts free nothing.
  */
 static int take_log(struct walk *walk, struct wb_object object, enum wb_object_file file, uint64_t disk)
 {

@@ -36,7 +36,7 @@ struct walk {
     uint32_t uid;
     bool (*stop)(void *data);
     void *data;
-    struct wb_room_ages *lengths; /* of one log: of what may go, before it is known how much that takes */
+    struct wb_room_ages *lengths; /* of one log: of prunable records, before their space is known */
     GArray *shares;               /* the same of each user: struct sum */
 };
 
@@ -146,7 +146,7 @@ static void take_own(struct walk *walk, struct wb_object object, const struct wb
         wb_room_add(walk->lengths, record->when, record->total);
         return;
     }
-    /* What is newer cannot go either: a log is forgotten up to a moment. */
+    /* Newer records cannot be pruned either: a log is pruned up to a moment. */
     if (!thing)
         thing = thing_of(walk, object);
     if (thing)

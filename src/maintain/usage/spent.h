@@ -2,11 +2,12 @@
 #pragma once
 
 /*
- * How much history the changes of each user take (user-max-size): logs and images by the actors of their records,
- * deleted files by who deleted them, in blocks, as max-size counts. And how much of one user's may go without anything
- * of another's: what their own changes replaced of files that were theirs. Of a log that is all up to the first record
- * that somebody else made, or made of somebody else's file; of deleted files, those that they deleted themselves.
- * Names and attributes stay, since names of others lead through them. Nothing is locked.
+ * Computes how much space the history of each user's changes takes (user-max-size): logs and images by the actors of
+ * their records, deleted files by the users who deleted them, in blocks, as max-size counts. Also how much history of
+ * one user may be pruned without any of another's: states of their own files that their own changes replaced. Of a log
+ * that is all up to the first record of another user's change, or of a change to another user's file; of deleted files,
+ * those that they deleted themselves. Names and attributes are kept, since names of others lead through them. Nothing
+ * is locked.
  */
 
 #include "maintain/usage/room.h"
@@ -14,9 +15,9 @@
 
 struct wb_spent {
     GHashTable *sums;          /* by uid */
-    GHashTable *things;        /* what may go, by object */
-    struct wb_room_ages *ages; /* of what may go */
-    bool incomplete;           /* there are more deleted files than can be kept in mind */
+    GHashTable *things;        /* the files that may be pruned, by object */
+    struct wb_room_ages *ages; /* of the history that may be pruned */
+    bool incomplete;           /* there are more deleted files than fit into memory     */
 };
 
 /*

@@ -121,11 +121,11 @@ static uint64_t image_bytes(const struct wb_record *record)
     return bytes;
 }
 
-/* A log as it is walked: `upper` is where what has no owner yet ends. */
+/* The walk of a log: `upper` is the end of the bytes that are not attributed to a record yet. */
 struct walk {
     struct wb_usage_total *total; /* NULL: only the facts are wanted, no sizes */
     int64_t now, last;
-    int64_t horizon; /* what is before it was forgotten */
+    int64_t horizon; /* records before it were pruned */
     uint64_t upper;
     enum wb_usage_kind kind;
     bool has_gap;
@@ -138,7 +138,7 @@ static void take_record(struct walk *walk, const struct wb_record *record)
 
     if (!walk->total)
         return;
-    /* It takes nothing, but the place of what was forgotten; of which an INDEX may have a copy still. */
+    /* It uses no space, but stands in place of pruned records; an INDEX may still have a copy of such a record. */
     if (record->type == WB_REC_FILLER || (walk->kind == WB_USAGE_UNDO && when < walk->horizon)) {
         usage_age(walk->total, walk->now, when, walk->upper - record->offset - record->total);
         walk->total->kinds[walk->kind].bytes -= record->total;
@@ -168,7 +168,7 @@ static bool is_where_all_is_forgotten(struct walk *walk)
     return true;
 }
 
-/* What is before the oldest record that counts. */
+/* Attributes the bytes before the oldest record that counts. */
 static void end_walk(struct walk *walk)
 {
     if (walk->total)
@@ -186,7 +186,7 @@ static int measure(const struct wb_object_log *log, struct wb_usage_total *total
         return -errno;
     sum->files++;
     sum->bytes += log->reader.end;
-    sum->stored += MIN((uint64_t)st.st_size, (uint64_t)st.st_blocks * BLOCK); /* what was forgotten may be a hole */
+    sum->stored += MIN((uint64_t)st.st_size, (uint64_t)st.st_blocks * BLOCK); /* pruned records may be a hole */
     sum->disk += (uint64_t)st.st_blocks * BLOCK;
     total->packed += wb_log_bytes_unpacked(&log->reader.bytes) > 0;
     return 0;
@@ -351,7 +351,7 @@ static int usage_bundle(struct wb_store *store, enum wb_object_file file, struct
     return 0;
 }
 
-/* The age of what was buried is known when all names are. */
+/* The age of a deleted file is known when all names are. */
 static void usage_settle(struct wb_usage_thing *thing, int64_t now)
 {
     usage_age(&thing->total, now, thing->lost ? thing->lost : thing->buried, thing->body);
@@ -843,7 +843,7 @@ static void step(struct wb_usage *usage)
     struct stat st;
     int r = 0;
 
-    /* What cannot be read places nothing, as what cannot be entered: what lies there stays without a place. */
+    /* An unreadable directory places nothing, like one that cannot be entered: directories in it remain unplaced. */
     if (!wb_next_entry(level->stream, &entry, &r)) {
         g_array_set_size(usage->levels, depth - 1);
         return;

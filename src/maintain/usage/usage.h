@@ -25,12 +25,12 @@ enum wb_usage_kind {
     WB_USAGE_KINDS
 };
 
-/* Of the store's now: the last hour, day, week, 30 days, 365 days, and what is older. */
+/* From the store's now: the last hour, day, week, 30 days, 365 days, and older. */
 #define WB_USAGE_AGES 6
 
 struct wb_usage_sum {
     uint64_t files;
-    uint64_t bytes;  /* what is kept: of logs unpacked, of images what records refer to */
+    uint64_t bytes;  /* kept data: logs unpacked, of images the bytes in records        */
     uint64_t stored; /* length of the files                                             */
     uint64_t disk;   /* blocks they take                                                */
     uint64_t shared; /* of these, with other files: images only                         */
@@ -61,7 +61,7 @@ struct wb_usage {
     GHashTable *things;                    /* of one pass */
     GHashTable *dirs;                      /* struct wb_usage_dir by `self` */
     struct wb_usage_total unplaced;        /* of things and directories that no record places */
-    struct wb_usage_sum rest[WB_USAGE_KINDS]; /* what is of no object */
+    struct wb_usage_sum rest[WB_USAGE_KINDS]; /* bytes of no object   */
     uint64_t damaged;                      /* logs that could not be read whole */
     uint64_t looked, expected;             /* files, for a progress report */
     /* where it is */

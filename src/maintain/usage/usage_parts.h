@@ -5,7 +5,7 @@
 
 #include "maintain/usage/usage.h"
 
-/* What has files in the store, and is no directory. */
+/* An object that has files in the store, and is no directory. */
 struct wb_usage_thing {
     struct wb_object object;
     struct wb_object dir; /* where it was last named, */
