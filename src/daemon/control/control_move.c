@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The store changes place while the tree is in use (relocate/move_online.h). All that has to do with it in this process
- * goes through the gate: requests, and the threads of the session. So for the switch the gate is taken as a whole,
- * and what they left that knows the old place is forgotten.
+ * Relocates the store while the tree is in use (relocate/move_online.h). Every request and every thread of the session
+ * holds relocate_lock shared while it uses the store. So the switch takes it exclusively, and drops every cache that
+ * knows the old place.
  */
 #include "daemon/control/control.h"
 
@@ -25,16 +25,16 @@
 _Static_assert(sizeof(struct wb_control_moved) <= WB_CONTROL_DATA_MAX, "a reply fits");
 
 /*
- * Who waits for the gate makes all others wait. What is under way may itself wait for one of those (a request that
- * makes the kernel forget something; one that wants room of the keeper), or take long. So he gives up soon, lets the
- * others go on for as long, and tries again.
+ * A thread that waits for the exclusive lock makes all others wait. An operation under way may itself wait for one of
+ * those (a request that makes the kernel forget something; one that waits for the keeper to free space), or take long.
+ * So the attempt ends soon, the others continue for as long, and the lock is tried again.
  */
 #define TRIES 12
 #define PATIENCE (WB_WHEN_SECOND / 2)
 
 struct moving {
     const struct wb_request *request;
-    int64_t owned, pause; /* ns, monotonic: since when it waits for the gate, or has it; for how long it did */
+    int64_t owned, pause; /* ns, monotonic: since when it waits for the lock, or has it; for how long it did */
 };
 
 static int64_t now(void)
@@ -60,7 +60,7 @@ static bool take_gate(struct moving *moving)
         until.tv_nsec += PATIENCE;
         until.tv_sec += until.tv_nsec / WB_WHEN_SECOND;
         until.tv_nsec %= WB_WHEN_SECOND;
-        if (pthread_rwlock_clockwrlock(&session->gate, CLOCK_MONOTONIC, &until) == 0)
+        if (pthread_rwlock_clockwrlock(&session->relocate_lock, CLOCK_MONOTONIC, &until) == 0)
             return true;
         g_usleep(PATIENCE / 1000);
     }
@@ -91,7 +91,7 @@ static void release(void *data)
     struct moving *moving = data;
 
     moving->pause = now() - moving->owned;
-    pthread_rwlock_unlock(&moving->request->session->gate);
+    pthread_rwlock_unlock(&moving->request->session->relocate_lock);
 }
 
 static void moved(void *data)

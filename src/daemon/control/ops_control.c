@@ -53,7 +53,7 @@ enum {
     SOURCE = 1 << 1,  /* `source` is text                                              */
     THREAD = 1 << 2,  /* may wait for others, or invalidates the kernel's cache        */
     NOTHING = 1 << 3, /* without a history the answer is "none", and not an error      */
-    GATE = 1 << 4,    /* takes all of the gate by itself, with THREAD                  */
+    RELOCATE_LOCK = 1 << 4, /* takes relocate_lock exclusively by itself, with THREAD */
     PLEADS = 1 << 5,  /* waits for room where the store has none, as any change (enospc_retry.h) */
     HOME = 1 << 6,    /* for callers in the daemon's namespaces (caller.h); CHANGES implies it */
     AS_OTHERS = 1 << 7, /* callers outside of them are refused as other users are, and may do it by other means */
@@ -84,7 +84,7 @@ static const struct answer {
     [WB_CONTROL_PRUNE] = {wb_control_prune, CHANGES | THREAD},
     [WB_CONTROL_BUDGET] = {wb_control_budget, 0},
     [WB_CONTROL_THIN] = {wb_control_thin, CHANGES | THREAD},
-    [WB_CONTROL_MOVE] = {wb_control_move, CHANGES | SOURCE | THREAD | GATE},
+    [WB_CONTROL_MOVE] = {wb_control_move, CHANGES | SOURCE | THREAD | RELOCATE_LOCK},
     [WB_CONTROL_NAMES] = {wb_control_names, SOURCE | LOOK},
 };
 
@@ -166,7 +166,7 @@ static void run(struct wb_session *session, struct wb_lane_job *lane_job)
 {
     struct job *job = (struct job *)lane_job;
     unsigned flags = answer_of(job->in.command)->flags;
-    bool gate = !(flags & GATE);
+    bool gate = !(flags & RELOCATE_LOCK);
 
     if (gate)
         wb_relocate_lock_shared(session);

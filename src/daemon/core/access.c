@@ -237,7 +237,7 @@ static int get(struct wb_session *session, struct wb_inode *inode, bool open, st
     *ret = (struct wb_access){.fd = -1};
     r = get_now(session, inode, open, ret);
     if (may_be_moving(r)) {
-        /* Every change holds `tree` shared until the nodes say what it did. */
+        /* Every change holds ns_lock shared until the nodes say what it did. */
         wb_ns_write_lock(session);
         r = get_now(session, inode, open, ret);
         wb_ns_unlock(session);

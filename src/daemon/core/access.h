@@ -6,7 +6,7 @@
  * the cached descriptor of a directory, or the parent's descriptor and the name, or the
  * graveyard; and the inode found is compared with the one meant. A name that does not verify
  * may be on its way through a rename: then the tree is stopped for a moment and looked at again.
- * Therefore never called with `tree` or a node's lock held.
+ * Therefore never called with ns_lock or a node's lock held.
  */
 
 #include "daemon/core/session.h"

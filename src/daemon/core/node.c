@@ -200,7 +200,7 @@ static int bind_locked(struct wb_session *session, struct wb_inode *inode, struc
         inode->buried = WB_BURIED_UNKNOWN;
     }
     /* Most lookups say what is known already; keeping the string also keeps it where lock-free
-     * readers of a directory's name (the capture floor, under `tree`) may be reading it. */
+     * readers of a directory's name (the capture floor, under ns_lock) may be reading it. */
     if (inode->parent == parent && inode->name && strcmp(inode->name, name) == 0)
         return 0;
     size = strlen(name) + 1;

@@ -6,14 +6,14 @@
  * globals.
  *
  * Locks, in the order they are taken; nothing is taken against it:
- *   0. gate      (rwlock) shared by every request, and by every turn of a thread of ours that has to do with the store;
- *                exclusive while the store changes place (control_move.c), only for as long as that is tried
- *   1. tree      (rwlock) shared by every change while it is under way, exclusive for the rename of
- *                a directory, for erasing, and for finding a node whose name would not verify
- *   2. live->lock of the files a change touches, in the order of their addresses
+ *   0. relocate_lock (rwlock): shared by every request, and by every turn of a daemon thread that uses the store;
+ *                exclusive while the store is relocated (control_move.c), only during one attempt
+ *   1. ns_lock   (rwlock): shared by every change while it is under way; exclusive for the rename of a directory, for
+ *                erasing, and for finding a node whose name could not be verified
+ *   2. inode->lock of the files that a change touches, in the order of their addresses
  *   3. nodes.lock, short: the table, every node's parent, name, handles and counters
  *   4. dirfds.lock, shares.lock, shorter
- * Whoever needs a descriptor of a node gets it before taking `tree` (access.h may take it).
+ * A caller that needs a descriptor of a node gets it before it takes ns_lock, which access.h may take.
  */
 
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 18)
@@ -97,7 +97,7 @@ struct wb_session {
     struct wb_shares shares;    /* what users hold open */
     struct wb_node *root;       /* what users see as the root: nodes.root, or a directory of the past */
     struct wb_dirfds dirfds;
-    pthread_rwlock_t tree, gate;
+    pthread_rwlock_t ns_lock, relocate_lock;
     atomic_bool gate_wanted;     /* what can be done later gives up */
     atomic_bool is_short; /* of room (wb_keeper_is_short): who packs asks, also when the keeper has ended */
     struct wb_overdue *overdue;  /* files whose version could not be recorded yet (stage.h); under nodes.lock */
@@ -158,13 +158,13 @@ void wb_session_stop_background(struct wb_session *session);
 
 static inline struct wb_session *wb_relocate_lock_shared(struct wb_session *session)
 {
-    pthread_rwlock_rdlock(&session->gate);
+    pthread_rwlock_rdlock(&session->relocate_lock);
     return session;
 }
 
 static inline void wb_relocate_unlock(struct wb_session **session)
 {
-    pthread_rwlock_unlock(&(*session)->gate);
+    pthread_rwlock_unlock(&(*session)->relocate_lock);
 }
 /* Until the end of the block the store stays where it is. Not within another one. */
 #define WB_WITH_RELOCATE_LOCK(session)                                                                                 \
@@ -180,14 +180,14 @@ static inline void wb_session_note_business(struct wb_session *session)
 /* All changes of the tree hold this lock, so the times of their ctimes are known to be recorded (inflight/spans.h). */
 static inline void wb_ns_read_lock(struct wb_session *session)
 {
-    pthread_rwlock_rdlock(&session->tree);
+    pthread_rwlock_rdlock(&session->ns_lock);
     if (session->recording)
         wb_spans_enter(session->store);
 }
 
 static inline bool wb_ns_try_read_lock(struct wb_session *session)
 {
-    if (pthread_rwlock_tryrdlock(&session->tree) != 0)
+    if (pthread_rwlock_tryrdlock(&session->ns_lock) != 0)
         return false;
     if (session->recording)
         wb_spans_enter(session->store);
@@ -196,14 +196,14 @@ static inline bool wb_ns_try_read_lock(struct wb_session *session)
 
 static inline void wb_ns_write_lock(struct wb_session *session)
 {
-    pthread_rwlock_wrlock(&session->tree);
+    pthread_rwlock_wrlock(&session->ns_lock);
     if (session->recording)
         wb_spans_enter(session->store);
 }
 
 static inline bool wb_ns_try_write_lock(struct wb_session *session)
 {
-    if (pthread_rwlock_trywrlock(&session->tree) != 0)
+    if (pthread_rwlock_trywrlock(&session->ns_lock) != 0)
         return false;
     if (session->recording)
         wb_spans_enter(session->store);
@@ -214,7 +214,7 @@ static inline void wb_ns_unlock(struct wb_session *session)
 {
     if (session->recording)
         wb_spans_leave(session->store);
-    pthread_rwlock_unlock(&session->tree);
+    pthread_rwlock_unlock(&session->ns_lock);
 }
 
 /*
@@ -223,17 +223,17 @@ static inline void wb_ns_unlock(struct wb_session *session)
  */
 static inline void wb_ns_lock_unrecorded(struct wb_session *session)
 {
-    pthread_rwlock_rdlock(&session->tree);
+    pthread_rwlock_rdlock(&session->ns_lock);
 }
 
 static inline bool wb_ns_try_lock_unrecorded(struct wb_session *session)
 {
-    return pthread_rwlock_tryrdlock(&session->tree) == 0;
+    return pthread_rwlock_tryrdlock(&session->ns_lock) == 0;
 }
 
 static inline void wb_ns_unlock_unrecorded(struct wb_session *session)
 {
-    pthread_rwlock_unlock(&session->tree);
+    pthread_rwlock_unlock(&session->ns_lock);
 }
 
 /* The store changes are recorded in, or NULL. */

@@ -124,7 +124,7 @@ static int way_of(struct wb_session *session, struct wb_dir *dirs, char *names)
 
 /*
  * Without a record that says where the directory is, nobody can say in a copy of the tree which of its directories the
- * snapshot is of (vfsck --rebind). With `tree` owned, so that no name changes. -ESTALE: it has moved.
+ * snapshot is of (vfsck --rebind). With ns_lock held exclusively, so that no name changes. -ESTALE: it has moved.
  */
 static int place_scope(struct wb_session *session, const struct wb_snapshot *snapshot)
 {

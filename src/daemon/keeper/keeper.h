@@ -41,8 +41,8 @@ struct wb_space_waiter {
     bool seen; /* by who answers */
     struct wb_space_waiter *next;
 };
-void wb_keeper_plead(struct wb_session *session, struct wb_space_waiter *waiter, int64_t pinned);
-void wb_keeper_plead_end(struct wb_session *session, struct wb_space_waiter *waiter);
+void wb_keeper_wait_for_space(struct wb_session *session, struct wb_space_waiter *waiter, int64_t pinned);
+void wb_keeper_stop_waiting(struct wb_session *session, struct wb_space_waiter *waiter);
 
 /*
  * What may go for it goes, the oldest first; waits for that, with no lock held, until the monotonic time `until` in us.

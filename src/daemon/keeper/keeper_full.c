@@ -296,7 +296,7 @@ bool wb_keeper_has_pleas(const struct wb_keeper *keeper)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-void wb_keeper_plead(struct wb_session *session, struct wb_space_waiter *waiter, int64_t pinned)
+void wb_keeper_wait_for_space(struct wb_session *session, struct wb_space_waiter *waiter, int64_t pinned)
 {
     struct wb_keeper *keeper = session->keeper;
 
@@ -309,7 +309,7 @@ void wb_keeper_plead(struct wb_session *session, struct wb_space_waiter *waiter,
     pthread_mutex_unlock(&session->threads.lock);
 }
 
-void wb_keeper_plead_end(struct wb_session *session, struct wb_space_waiter *waiter)
+void wb_keeper_stop_waiting(struct wb_session *session, struct wb_space_waiter *waiter)
 {
     struct wb_keeper *keeper = session->keeper;
     struct wb_space_waiter **at;

@@ -29,7 +29,7 @@ int wb_stage_end_subject(struct wb_mutation *mutation);
 /* Tries again to end what is overdue. Without locks held; costs nothing where there is none. */
 void wb_stages_retry(struct wb_session *session);
 
-/* The same with `tree` shared and live->lock held, for names; `inode` may be NULL. */
+/* The same with ns_lock held shared and inode->lock held, for names; `inode` may be NULL. */
 int wb_stage_end_locked(struct wb_session *session, struct wb_inode *inode);
 
 /* A descriptor was closed, or fsync asked for. `fd` is any descriptor of it. */
@@ -38,7 +38,7 @@ int wb_stage_end_now(struct wb_session *session, struct wb_inode *inode, int fd)
 /* The last handle was let go of; by now there may be another, and the stage may be its. */
 int wb_stage_end_unwritten(struct wb_session *session, struct wb_inode *inode, int fd);
 
-/* All of them. With `tree` owned, or nobody else left. What cannot be ended is left to the table of stages. */
+/* All of them. With ns_lock held exclusively, or by the last thread. Stages that cannot be ended stay in the table. */
 void wb_stages_end_all(struct wb_session *session);
 
 /* The same at the end of the session. */

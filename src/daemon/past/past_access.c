@@ -245,7 +245,7 @@ static int could_search(struct wb_session *session, fuse_req_t req, struct wb_re
 {
     struct wb_request request = {.session = session, .req = req};
     struct wb_past_perm *perm = wb_past_perm_acquire(&request);
-    int r = wb_doors_could_search(perm, &request, dir, when);
+    int r = wb_past_perm_could_search(perm, &request, dir, when);
 
     wb_past_perm_release(&request, perm);
     return r == 0 ? -EACCES : MIN(r, 0);

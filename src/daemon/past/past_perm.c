@@ -16,7 +16,7 @@
 #define DOORS_MAX 256
 #define NOW_LASTS (200 * G_TIME_SPAN_MILLISECOND)
 
-/* Beside R_OK and X_OK: asked by wb_doors_could_search. */
+/* Beside R_OK and X_OK: asked by wb_past_perm_could_search. */
 #define SEARCHED 8
 
 struct key {
@@ -65,7 +65,7 @@ static void known_free(void *data)
     g_free(known);
 }
 
-static void doors_free(struct wb_past_perm *perm)
+static void past_perm_free(struct wb_past_perm *perm)
 {
     g_hash_table_unref(perm->known);
     wb_rights_memo_free(perm->memo);
@@ -109,7 +109,7 @@ struct wb_past_perm *wb_past_perm_acquire(const struct wb_request *request)
     }
     pthread_mutex_unlock(&past->lock);
     for (struct wb_past_perm *old; (old = g_queue_pop_head(&stale));)
-        doors_free(old);
+        past_perm_free(old);
     if (!perm) {
         perm = g_new(struct wb_past_perm, 1);
         *perm = (struct wb_past_perm){.uid = ctx->uid, .gid = ctx->gid, .pid = (uint32_t)ctx->pid,
@@ -134,7 +134,7 @@ void wb_past_perm_release(const struct wb_request *request, struct wb_past_perm 
         oldest = g_queue_pop_head(&past->perm);
     pthread_mutex_unlock(&past->lock);
     if (oldest)
-        doors_free(oldest);
+        past_perm_free(oldest);
 }
 
 void wb_past_perm_free_all(struct wb_session *session)
@@ -147,11 +147,11 @@ void wb_past_perm_free_all(struct wb_session *session)
         perm = g_queue_pop_head(&past->perm);
         pthread_mutex_unlock(&past->lock);
         if (perm)
-            doors_free(perm);
+            past_perm_free(perm);
     } while (perm);
 }
 
-/* ---- one door ---------------------------------------------------------------------------------- */
+/* ---- one access -------------------------------------------------------------------------------- */
 
 struct ask {
     const struct wb_request *request;
@@ -174,7 +174,7 @@ static int could(void *data, struct wb_revision *revision)
     return r;
 }
 
-/* What is behind the door, as it was at `when`. 0, WB_ABSENT or -errno. */
+/* The object whose access is checked, as it was at `when`. 0, WB_ABSENT or -errno. */
 static int find_at(const struct wb_request *request, const struct wb_past_access *access, int64_t when,
                    struct wb_revision **ret)
 {
@@ -344,7 +344,7 @@ static int learn_searched(struct wb_past_perm *perm, const struct wb_request *re
     return 0;
 }
 
-int wb_doors_could_search(struct wb_past_perm *perm, const struct wb_request *request, struct wb_revision *last,
+int wb_past_perm_could_search(struct wb_past_perm *perm, const struct wb_request *request, struct wb_revision *last,
                           int64_t when)
 {
     struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;

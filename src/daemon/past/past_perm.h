@@ -40,7 +40,7 @@ int wb_past_perm_check_since(struct wb_past_perm *perm, const struct wb_request 
  * Whether `dir` and everything above it could be searched at that moment; asked in any order. `last` is `dir` as it is
  * now, or was last. The same result.
  */
-int wb_doors_could_search(struct wb_past_perm *perm, const struct wb_request *request, struct wb_revision *last,
+int wb_past_perm_could_search(struct wb_past_perm *perm, const struct wb_request *request, struct wb_revision *last,
                           int64_t when);
 
 void wb_past_perm_free_all(struct wb_session *session);

@@ -279,8 +279,8 @@ static void init_locks(struct wb_session *session)
     /* A rename of a directory must get its turn among ever new writes. */
     pthread_rwlockattr_init(&attr);
     pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&session->tree, &attr);
-    pthread_rwlock_init(&session->gate, &attr);
+    pthread_rwlock_init(&session->ns_lock, &attr);
+    pthread_rwlock_init(&session->relocate_lock, &attr);
     pthread_rwlockattr_destroy(&attr);
     pthread_mutex_init(&session->sync_lock, NULL);
     pthread_mutex_init(&session->prune_lock, NULL);
@@ -375,8 +375,8 @@ struct wb_session *wb_session_free(struct wb_session *session)
     }
     if (session->src_fd >= 0)
         close(session->src_fd);
-    pthread_rwlock_destroy(&session->tree);
-    pthread_rwlock_destroy(&session->gate);
+    pthread_rwlock_destroy(&session->ns_lock);
+    pthread_rwlock_destroy(&session->relocate_lock);
     pthread_mutex_destroy(&session->sync_lock);
     session->prune = wb_prune_free(session->prune);
     pthread_mutex_destroy(&session->prune_lock);

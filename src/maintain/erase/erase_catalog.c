@@ -3,7 +3,7 @@
  * Catalogs written anew without what is erased. A record that loses its last name stays as one of
  * the directory's own attributes, whose history is not concerned.
  */
-#include "maintain/erase/erase_judge.h"
+#include "maintain/erase/catalog_edit.h"
 
 #include "base/cleanup.h"
 #include "maintain/rewrite/rewrite.h"
@@ -62,14 +62,14 @@ static void execute(struct wb_erasure *erasure, struct wb_object dir, const stru
 
     for (uint32_t i = 0; i < name->count; i++) {
         struct wb_slot slot = name->slots[i];
-        enum wb_slot_action verdict = action ? action->slots[i] : WB_SLOT_KEEP;
+        enum wb_slot_action slot_action = action ? action->slots[i] : WB_SLOT_KEEP;
 
-        altered |= verdict != WB_SLOT_KEEP;
-        if (verdict == WB_SLOT_DROP)
+        altered |= slot_action != WB_SLOT_KEEP;
+        if (slot_action == WB_SLOT_DROP)
             continue;
-        if (verdict == WB_SLOT_DROP_LOSS)
+        if (slot_action == WB_SLOT_DROP_LOSS)
             drop_loss(&slot);
-        if (verdict == WB_SLOT_DROP_ARRIVAL) {
+        if (slot_action == WB_SLOT_DROP_ARRIVAL) {
             drop_from(&slot);
         } else if (wb_came_from_erased(erasure, record, &slot)) {
             drop_from(&slot);

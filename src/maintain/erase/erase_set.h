@@ -123,7 +123,7 @@ int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object objec
 /* Of a set that was gathered, without WB_ERASE_PRESENT where something is there. 0 or -errno. */
 int wb_erasure_measure(const struct wb_erasure *erasure);
 
-/* ---- records of them (erase_judge.c) ---------------------------------------------------------- */
+/* ---- records of them (catalog_edit.c) ---------------------------------------------------------- */
 
 /* Goes through every catalog and undo log concerned: catalogs, actors, departures, touched. */
 int wb_erasure_survey(struct wb_erasure *erasure);
@@ -152,8 +152,8 @@ int wb_erasure_rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir)
 int wb_erasure_rewrite_origin(struct wb_erasure *erasure, const struct wb_origin *origin);
 
 /*
- * Copies the records of a log that are later than `after`, those of a catalog as its trial judges them (NULL: as they
- * are). Where a damaged record was, a GAP says so.
+ * Copies the records of a log that are later than `after`, those of a catalog as `edit` plans them (NULL: as they are).
+ * A GAP replaces each damaged record.
  */
 struct wb_catalog_edit;
 struct wb_rewrite;

@@ -11,7 +11,7 @@
 /* The moments in catalogs are held in memory, 24 bytes each: beyond this number, nothing is thinned. */
 #define MOMENTS_MAX (8u << 20)
 /* Each is compared with each version. */
-#define LACKS_MAX 4096u
+#define UNKNOWN_SPANS_MAX 4096u
 
 void wb_thin_catalogs_init(struct wb_thin_catalogs *catalogs, struct wb_store *store, bool by_path,
                            bool (*stop)(void *data), void *data)
@@ -41,9 +41,9 @@ static void note(struct wb_thin_catalogs *catalogs, struct wb_object object, int
         g_array_append_val(catalogs->moments, ((struct wb_thin_moment){object, when}));
 }
 
-static void unknown_span(struct wb_thin_catalogs *catalogs, struct wb_thin_unknown_span unknown_span)
+static void note_unknown_span(struct wb_thin_catalogs *catalogs, struct wb_thin_unknown_span unknown_span)
 {
-    if (catalogs->unknown_spans->len >= LACKS_MAX)
+    if (catalogs->unknown_spans->len >= UNKNOWN_SPANS_MAX)
         catalogs->blind = -E2BIG;
     else
         g_array_append_val(catalogs->unknown_spans, unknown_span);
@@ -61,7 +61,7 @@ static int take(struct wb_thin_catalogs *catalogs, struct wb_object dir, const s
     else if (record->type == WB_REC_XATTR)
         note(catalogs, record->xattr.object, record->when);
     else if (record->type == WB_REC_GAP)
-        unknown_span(catalogs, (struct wb_thin_unknown_span){dir, record->gap.since, record->when, false});
+        note_unknown_span(catalogs, (struct wb_thin_unknown_span){dir, record->gap.since, record->when, false});
     if (wb_thin_is_replacing(dir, record))
         g_hash_table_add(catalogs->replacing, g_memdup2(&dir, sizeof(dir)));
     return catalogs->by_path ? wb_thin_names_take(&catalogs->names, dir, record) : 0;
@@ -79,7 +79,7 @@ static int walk(struct wb_thin_catalogs *catalogs, struct wb_object dir, struct 
         r = wb_log_reader_prev_effective(reader, &skip, &record);
         /* A hole in place of pruned records is no damage. */
         if (damaged && r != WB_DAMAGED && r >= 0 && above > wb_store_horizon(catalogs->store))
-            unknown_span(catalogs,
+            note_unknown_span(catalogs,
                          (struct wb_thin_unknown_span){dir, r == 0 ? record.written : INT64_MIN, above, true});
         damaged = r == WB_DAMAGED;
         if (r != 0)
@@ -109,12 +109,12 @@ void wb_thin_catalogs_read(struct wb_thin_catalogs *catalogs, struct wb_object d
     int r;
 
     if (has_open_gap(catalogs, dir))
-        unknown_span(catalogs, (struct wb_thin_unknown_span){dir, INT64_MIN, WB_WHEN_PRESENT, false});
+        note_unknown_span(catalogs, (struct wb_thin_unknown_span){dir, INT64_MIN, WB_WHEN_PRESENT, false});
     r = read_catalog(catalogs, dir);
     if (r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -E2BIG)
         catalogs->blind = r;
     else if (r < 0)
-        unknown_span(catalogs, (struct wb_thin_unknown_span){dir, INT64_MIN, WB_WHEN_PRESENT, true});
+        note_unknown_span(catalogs, (struct wb_thin_unknown_span){dir, INT64_MIN, WB_WHEN_PRESENT, true});
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */

@@ -75,7 +75,7 @@ struct judging {
     struct wb_thin_patches *patches;
     struct wb_prune_image *image;
     uint64_t *dead_image;
-    struct wb_extent_map catalogs; /* by older ones, or past the end */
+    struct wb_extent_map covered; /* by older ones, or past the end */
     GHashTable *names;         /* of extended attributes in older ones */
     GArray *dead;              /* of one record: struct wb_extent, dead parts of its extents */
     uint8_t *payload;
@@ -100,7 +100,7 @@ static uint64_t find_dead(struct judging *judging, const struct wb_extent *exten
     uint64_t at = extent->offset, end = at + extent->length, sum = 0, until;
 
     while (at < end) {
-        const struct wb_piece *piece = wb_extent_map_find(&judging->catalogs, at, &until);
+        const struct wb_piece *piece = wb_extent_map_find(&judging->covered, at, &until);
         uint64_t to = MIN(end, piece ? piece->offset + piece->length : until);
 
         if (piece) {
@@ -162,7 +162,7 @@ static int judge_data(struct judging *judging, struct wb_record *record, bool ol
             g_array_set_size(judging->dead, first);
     }
     for (uint32_t i = 0; r == 0 && i < record->data.count; i++)
-        r = wb_extent_map_fill(&judging->catalogs, &(struct wb_piece){.offset = record->data.extents[i].offset,
+        r = wb_extent_map_fill(&judging->covered, &(struct wb_piece){.offset = record->data.extents[i].offset,
                                                                       .length = record->data.extents[i].length,
                                                                       .kind = WB_EXTENT_ZERO});
     return r;
@@ -236,7 +236,7 @@ static int begin(struct judging *judging, const struct wb_thin_group *group)
             : record.type == WB_REC_ATTR ? &record.attr.attrs
                                          : &record.xattr.attrs;
     return wb_extent_map_fill(
-        &judging->catalogs,
+        &judging->covered,
         &(struct wb_piece){.offset = attrs->size, .length = (uint64_t)INT64_MAX - attrs->size, .kind = WB_EXTENT_ZERO});
 }
 
@@ -251,7 +251,7 @@ static int thin_group_judge(const struct wb_thin_group *group, int fd, bool is_n
 
     if (group->parts->len == 0)
         return 0;
-    wb_extent_map_init(&judging.catalogs);
+    wb_extent_map_init(&judging.covered);
     judging.names = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     judging.dead = g_array_new(FALSE, FALSE, sizeof(struct wb_extent));
     oldest = g_array_index(group->parts, struct wb_thin_part, group->parts->len - 1).change;
@@ -260,7 +260,7 @@ static int thin_group_judge(const struct wb_thin_group *group, int fd, bool is_n
         r = judge_part(&judging, group, &g_array_index(group->parts, struct wb_thin_part, i), oldest);
     g_array_unref(judging.dead);
     g_hash_table_unref(judging.names);
-    wb_extent_map_deinit(&judging.catalogs);
+    wb_extent_map_deinit(&judging.covered);
     g_free(judging.payload);
     return r;
 }

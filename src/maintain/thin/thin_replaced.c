@@ -216,7 +216,7 @@ static int patch_end(struct replacing *work, const struct wb_thin_save *first, c
 
 static int patch_save(struct replacing *work, const struct wb_thin_save *save, int64_t until)
 {
-    const struct wb_thin_catalogs_attr *attrs = wb_thin_saves_attrs(&work->saves, save->object);
+    const struct wb_thin_attr *attrs = wb_thin_saves_attrs(&work->saves, save->object);
     int r = patch_names(work, save->born_at, 0);
 
     if (r == 0)

@@ -26,7 +26,7 @@ void wb_thin_saves_init(struct wb_thin_saves *saves, struct wb_object dir)
 {
     *saves = (struct wb_thin_saves){.dir = dir,
                                     .list = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_save)),
-                                    .attrs = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_catalogs_attr)),
+                                    .attrs = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_attr)),
                                     .strings = g_string_chunk_new(4096)};
 }
 
@@ -284,7 +284,7 @@ static int take(struct finding *finding, const struct wb_record *record)
         return 0;
     if (saves->attrs->len >= ATTRS_MAX)
         return -E2BIG;
-    g_array_append_val(saves->attrs, ((struct wb_thin_catalogs_attr){record->attr.object, record->offset}));
+    g_array_append_val(saves->attrs, ((struct wb_thin_attr){record->attr.object, record->offset}));
     return 0;
 }
 
@@ -324,7 +324,7 @@ static gint by_name(const void *a, const void *b)
 
 static gint by_object(const void *a, const void *b)
 {
-    const struct wb_thin_catalogs_attr *one = a, *other = b;
+    const struct wb_thin_attr *one = a, *other = b;
     int r = wb_object_compare(one->object, other->object);
 
     return r != 0 ? r : one->offset > other->offset ? -1 : one->offset < other->offset;
@@ -337,7 +337,7 @@ static guint find_attrs(const struct wb_thin_saves *saves, struct wb_object obje
     while (low < high) {
         guint middle = low + (high - low) / 2;
 
-        if (wb_object_compare(g_array_index(saves->attrs, struct wb_thin_catalogs_attr, middle).object, object) < 0)
+        if (wb_object_compare(g_array_index(saves->attrs, struct wb_thin_attr, middle).object, object) < 0)
             low = middle + 1;
         else
             high = middle;
@@ -350,16 +350,16 @@ static guint count_attrs(const struct wb_thin_saves *saves, struct wb_object obj
     guint first = find_attrs(saves, object), i = first;
 
     while (i < saves->attrs->len &&
-           wb_object_equal(g_array_index(saves->attrs, struct wb_thin_catalogs_attr, i).object, object))
+           wb_object_equal(g_array_index(saves->attrs, struct wb_thin_attr, i).object, object))
         i++;
     return i - first;
 }
 
-const struct wb_thin_catalogs_attr *wb_thin_saves_attrs(const struct wb_thin_saves *saves, struct wb_object object)
+const struct wb_thin_attr *wb_thin_saves_attrs(const struct wb_thin_saves *saves, struct wb_object object)
 {
     guint first = find_attrs(saves, object);
 
-    return first < saves->attrs->len ? &g_array_index(saves->attrs, struct wb_thin_catalogs_attr, first) : NULL;
+    return first < saves->attrs->len ? &g_array_index(saves->attrs, struct wb_thin_attr, first) : NULL;
 }
 
 /* Keeps the saves whose changes have only one record here each, and counts their ATTR records. */

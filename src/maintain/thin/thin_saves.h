@@ -41,7 +41,7 @@ struct wb_thin_save {
 };
 
 /* An ATTR of a file of the directory. */
-struct wb_thin_catalogs_attr {
+struct wb_thin_attr {
     struct wb_object object;
     uint64_t offset;
 };
@@ -49,7 +49,7 @@ struct wb_thin_catalogs_attr {
 struct wb_thin_saves {
     struct wb_object dir;
     GArray *list;  /* of struct wb_thin_save; of one name the newest first, and all of a name in a row */
-    GArray *attrs; /* of struct wb_thin_catalogs_attr, of saves only, by object */
+    GArray *attrs; /* of struct wb_thin_attr, of saves only, by object */
     GStringChunk *strings;
 };
 
@@ -61,7 +61,7 @@ void wb_thin_saves_deinit(struct wb_thin_saves *saves);
 int wb_thin_saves_find(struct wb_thin_saves *saves, int fd, bool (*stop)(void *data), void *data);
 
 /* The first of the ATTR records of an object; there are save->attr_records of them. NULL: there are none. */
-const struct wb_thin_catalogs_attr *wb_thin_saves_attrs(const struct wb_thin_saves *saves, struct wb_object object);
+const struct wb_thin_attr *wb_thin_saves_attrs(const struct wb_thin_saves *saves, struct wb_object object);
 
 /* Whether a record may be the end of a save. */
 bool wb_thin_is_replacing(struct wb_object dir, const struct wb_record *record);

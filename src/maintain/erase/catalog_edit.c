@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "maintain/erase/erase_judge.h"
+#include "maintain/erase/catalog_edit.h"
 
 #include "history/versions/versions_walk.h"
 #include "maintain/rewrite/compact.h"
@@ -113,7 +113,7 @@ static enum wb_slot_action judge_slot(struct wb_catalog_edit *edit, const struct
     return WB_SLOT_KEEP;
 }
 
-static bool has_of_doomed(struct wb_catalog_edit *edit, const struct wb_record *record)
+static bool concerns_victim(struct wb_catalog_edit *edit, const struct wb_record *record)
 {
     struct wb_erase_victim *victim = NULL;
 
@@ -142,7 +142,7 @@ static void judge_record(struct wb_catalog_edit *edit, const struct wb_record *r
             any |= action.slots[i] != WB_SLOT_KEEP;
         }
     } else {
-        any = action.drop_record = has_of_doomed(edit, record);
+        any = action.drop_record = concerns_victim(edit, record);
     }
     if (any) {
         struct wb_record_action *kept = g_memdup2(&action, sizeof(action));

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * What an erasure takes from the catalogs of directories that live on: the verdicts.
+ * Plans which records an erasure removes from the catalogs of directories that remain.
  *
- * A catalog is judged from its newest record backward, because a record holds the state of a name
- * before the change and not after it: whether a birth is that of an erased object shows only in the later
- * record by which the name was lost. The verdicts are kept by offset, for writing it anew from its beginning.
+ * A catalog is planned from its newest record backward, because a record holds the state of a name before the change
+ * and not after it: only the later record by which the name was lost shows whether a birth is that of an erased object.
+ * The actions are kept by offset, so that the catalog can be rewritten from its beginning.
  */
 
 #include "maintain/erase/erase_set.h"
