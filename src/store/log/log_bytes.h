@@ -44,10 +44,7 @@ int wb_log_bytes_scan(const struct wb_log_bytes *bytes, void *data, size_t lengt
 int wb_log_pread_exact(int fd, void *data, size_t length, uint64_t offset);
 int wb_log_size(int fd, uint64_t *ret);
 
-/* ---- the second head of a pack (pack_backup.c) --------------------------------------------------- */
-
-/* For a file that begins with neither a record nor a head of a pack: 0, -EBADMSG where there is none, or -errno. */
-int wb_log_second_head(int fd, const uint8_t first[WB_PACK_HEAD_SIZE], struct wb_pack_head *ret);
+/* ---- the second head of a pack (log_bytes.c) --------------------------------------------------- */
 
 /* ---- the chunks of a pack (log_chunks.c) ------------------------------------------------------- */
 
