@@ -12,8 +12,184 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/* One line, which is one object. */
+static void fields_begin(struct wb_fields *fields, FILE *out, bool json)
+{
+    *fields = (struct wb_fields){.out = out, .json = json};
+    if (json)
+        fputc('{', out);
+}
+
+static void fields_end(struct wb_fields *fields)
+{
+    fputs(fields->json ? "}\n" : "\n", fields->out);
+}
+
+static void put_separator(struct wb_fields *fields)
+{
+    if (fields->more)
+        fputc(fields->json ? ',' : ' ', fields->out);
+    fields->more = true;
+}
+
+static void put_key(struct wb_fields *fields, const char *key)
+{
+    put_separator(fields);
+    if (key)
+        fprintf(fields->out, fields->json ? "\"%s\":" : "%s=", key);
+}
+
+/* key={...} and key=[{...} {...}]; the elements of a list have no key (NULL). */
+static void fields_open(struct wb_fields *fields, const char *key, char bracket)
+{
+    put_key(fields, key);
+    fputc(bracket, fields->out);
+    fields->more = false;
+}
+
+static void fields_close(struct wb_fields *fields, char bracket)
+{
+    fputc(bracket, fields->out);
+    fields->more = true;
+}
+
+/* Text: the bare word, without its key. */
+static void fields_word(struct wb_fields *fields, const char *key, const char *word)
+{
+    if (fields->json) {
+        put_key(fields, key);
+        fprintf(fields->out, "\"%s\"", word);
+    } else {
+        put_separator(fields);
+        fputs(word, fields->out);
+    }
+}
+
+static void fields_uint(struct wb_fields *fields, const char *key, uint64_t value)
+{
+    put_key(fields, key);
+    fprintf(fields->out, "%" PRIu64, value);
+}
+
+static void fields_bool(struct wb_fields *fields, const char *key, bool value)
+{
+    put_key(fields, key);
+    fputs(value ? "true" : "false", fields->out);
+}
+
+/* Octal in text. */
+static void fields_mode(struct wb_fields *fields, const char *key, uint32_t mode)
+{
+    put_key(fields, key);
+    fprintf(fields->out, fields->json ? "%" PRIu32 : "%06" PRIo32, mode);
+}
+
+/* Hexadecimal, as a string in JSON: not all JSON readers support numbers of 64 bits. */
+static void fields_check(struct wb_fields *fields, const char *key, uint64_t check)
+{
+    put_key(fields, key);
+    fprintf(fields->out, fields->json ? "\"%016" PRIx64 "\"" : "%016" PRIx64, check);
+}
+
+/* An instant: seconds in text, integer nanoseconds in JSON. */
+static void fields_instant(struct wb_fields *fields, const char *key, int64_t when)
+{
+    char text[WB_WHEN_TEXT_MAX];
+
+    put_key(fields, key);
+    if (fields->json)
+        fprintf(fields->out, "%" PRId64, when);
+    else
+        fputs(wb_when_print_epoch(when, text), fields->out);
+}
+
+/* The length of the UTF-8 character that may be printed unchanged; 0: it must be escaped. */
+static size_t plain_length(const struct wb_fields *fields, const char *bytes, size_t length)
+{
+    gunichar c = g_utf8_get_char_validated(bytes, (gssize)length);
+
+    if (c == (gunichar)-1 || c == (gunichar)-2 || c < ' ' || c == 0x7f)
+        return 0;
+    /* Characters that a terminal or a pager could take for a command or for the end of the line. */
+    if (!fields->json && (g_unichar_iscntrl(c) || c == 0x2028 || c == 0x2029))
+        return 0;
+    return (size_t)(g_utf8_next_char(bytes) - bytes);
+}
+
+static void put_escaped(struct wb_fields *fields, const char *bytes, size_t length)
+{
+    size_t n;
+
+    for (size_t i = 0; i < length; i += n) {
+        unsigned char c = (unsigned char)bytes[i];
+
+        n = plain_length(fields, bytes + i, length - i);
+        if (n == 0) {
+            n = 1;
+            if (fields->json && c >= 0x80)
+                fputs("\\ufffd", fields->out);
+            else if (fields->json)
+                fprintf(fields->out, "\\u%04x", c);
+            else
+                fprintf(fields->out, "\\x%02x", c);
+        } else if (c == '"' || c == '\\') {
+            fprintf(fields->out, "\\%c", c);
+        } else {
+            fwrite(bytes + i, 1, n, fields->out);
+        }
+    }
+}
+
+/* Bytes of users, quoted. In text, bytes that are not UTF-8 are \xNN; in JSON they are U+FFFD, and "key_bytes" has all
+ * bytes in hexadecimal. */
+static void fields_bytes(struct wb_fields *fields, const char *key, const char *bytes, size_t length)
+{
+    put_key(fields, key);
+    fputc('"', fields->out);
+    put_escaped(fields, bytes, length);
+    fputc('"', fields->out);
+    if (!fields->json || length == 0 || g_utf8_validate_len(bytes, length, NULL))
+        return;
+
+    put_separator(fields);
+    fprintf(fields->out, "\"%s_bytes\":\"", key);
+    for (size_t i = 0; i < length; i++)
+        fprintf(fields->out, "%02x", (unsigned char)bytes[i]);
+    fputc('"', fields->out);
+}
+
+/* An id; omitted if there is none. */
+static void fields_object(struct wb_fields *fields, const char *key, struct wb_object object)
+{
+    char text[WB_OBJECT_TEXT_MAX];
+
+    if (wb_object_is_none(object))
+        return;
+    wb_object_print(object, text);
+    put_key(fields, key);
+    fprintf(fields->out, fields->json ? "\"%s\"" : "%s", text);
+}
+
+static void fields_attrs(struct wb_fields *fields, const char *key, const struct wb_attrs *attrs)
+{
+    fields_open(fields, key, '{');
+    fields_mode(fields, "mode", attrs->mode);
+    fields_uint(fields, "uid", attrs->uid);
+    fields_uint(fields, "gid", attrs->gid);
+    fields_uint(fields, "nlink", attrs->nlink);
+    fields_uint(fields, "size", attrs->size);
+    fields_uint(fields, "rdev", attrs->rdev);
+    if (attrs->blocks > 0)
+        fields_uint(fields, "blocks", attrs->blocks - 1);
+    fields_instant(fields, "atime", attrs->atime);
+    fields_instant(fields, "mtime", attrs->mtime);
+    fields_instant(fields, "ctime", attrs->ctime);
+    fields_close(fields, '}');
+}
 
 struct dump {
     int fd;
@@ -29,137 +205,137 @@ static void put_slot(struct wb_fields *fields, const struct wb_slot *slot)
 {
     static const char *const fates[] = {"none", "kept", "moved"};
 
-    wb_fields_open(fields, NULL, '{');
-    wb_fields_bytes(fields, "name", slot->name, slot->name_length);
-    wb_fields_word(fields, "state", slot->present ? "present" : "absent");
+    fields_open(fields, NULL, '{');
+    fields_bytes(fields, "name", slot->name, slot->name_length);
+    fields_word(fields, "state", slot->present ? "present" : "absent");
     if (slot->present) {
-        wb_fields_object(fields, "object", slot->object);
-        wb_fields_attrs(fields, "attrs", &slot->attrs);
-        wb_fields_word(fields, "fate", fates[slot->unbind]);
+        fields_object(fields, "object", slot->object);
+        fields_attrs(fields, "attrs", &slot->attrs);
+        fields_word(fields, "fate", fates[slot->unbind]);
     }
     if (slot->unbind == WB_UNBIND_RENAMED) {
-        wb_fields_object(fields, "to_dir", slot->to_dir);
-        wb_fields_bytes(fields, "to_name", slot->to_name, slot->to_length);
+        fields_object(fields, "to_dir", slot->to_dir);
+        fields_bytes(fields, "to_name", slot->to_name, slot->to_length);
     }
     if (!wb_object_is_none(slot->from_dir)) {
-        wb_fields_object(fields, "from_dir", slot->from_dir);
-        wb_fields_bytes(fields, "from_name", slot->from_name, slot->from_length);
+        fields_object(fields, "from_dir", slot->from_dir);
+        fields_bytes(fields, "from_name", slot->from_name, slot->from_length);
     }
-    wb_fields_close(fields, '}');
+    fields_close(fields, '}');
 }
 
 static void put_name(struct wb_fields *fields, const struct wb_rec_name *name)
 {
-    wb_fields_attrs(fields, "dir", &name->dir);
-    wb_fields_open(fields, "slots", '[');
+    fields_attrs(fields, "dir", &name->dir);
+    fields_open(fields, "slots", '[');
     for (uint32_t i = 0; i < name->count; i++)
         put_slot(fields, &name->slots[i]);
-    wb_fields_close(fields, ']');
+    fields_close(fields, ']');
 }
 
 static void put_attr(struct wb_fields *fields, const struct wb_rec_attr *attr)
 {
-    wb_fields_object(fields, "object", attr->object);
-    wb_fields_uint(fields, "offset", attr->offset);
-    wb_fields_uint(fields, "length", attr->length);
-    wb_fields_uint(fields, "size_after", attr->size_after);
+    fields_object(fields, "object", attr->object);
+    fields_uint(fields, "offset", attr->offset);
+    fields_uint(fields, "length", attr->length);
+    fields_uint(fields, "size_after", attr->size_after);
     if (attr->begin > 0)
-        wb_fields_instant(fields, "stage_began", attr->begin);
-    wb_fields_attrs(fields, "attrs", &attr->attrs);
+        fields_instant(fields, "stage_began", attr->begin);
+    fields_attrs(fields, "attrs", &attr->attrs);
 }
 
 static void put_extent(struct wb_fields *fields, const struct wb_extent *extent)
 {
     static const char *const kinds[] = {"inline", "zero", "image"};
 
-    wb_fields_open(fields, NULL, '{');
-    wb_fields_word(fields, "kind", kinds[extent->kind]);
-    wb_fields_uint(fields, "offset", extent->offset);
-    wb_fields_uint(fields, "length", extent->length);
+    fields_open(fields, NULL, '{');
+    fields_word(fields, "kind", kinds[extent->kind]);
+    fields_uint(fields, "offset", extent->offset);
+    fields_uint(fields, "length", extent->length);
     if (extent->kind != WB_EXTENT_ZERO)
-        wb_fields_uint(fields, "source", extent->source);
+        fields_uint(fields, "source", extent->source);
     if (extent->kind == WB_EXTENT_IMAGE)
-        wb_fields_check(fields, "check", extent->check);
-    wb_fields_close(fields, '}');
+        fields_check(fields, "check", extent->check);
+    fields_close(fields, '}');
 }
 
 static void put_data(struct wb_fields *fields, const struct wb_rec_data *data)
 {
-    wb_fields_uint(fields, "offset", data->offset);
-    wb_fields_uint(fields, "length", data->length);
-    wb_fields_uint(fields, "size_after", data->size_after);
-    wb_fields_attrs(fields, "attrs", &data->attrs);
-    wb_fields_open(fields, "extents", '[');
+    fields_uint(fields, "offset", data->offset);
+    fields_uint(fields, "length", data->length);
+    fields_uint(fields, "size_after", data->size_after);
+    fields_attrs(fields, "attrs", &data->attrs);
+    fields_open(fields, "extents", '[');
     for (uint32_t i = 0; i < data->count; i++)
         put_extent(fields, &data->extents[i]);
-    wb_fields_close(fields, ']');
+    fields_close(fields, ']');
 }
 
 static void put_xattr(struct wb_fields *fields, const struct wb_rec_xattr *xattr)
 {
-    wb_fields_object(fields, "object", xattr->object);
-    wb_fields_bytes(fields, "name", xattr->name, xattr->name_length);
-    wb_fields_word(fields, "state", xattr->present ? "present" : "absent");
-    wb_fields_attrs(fields, "attrs", &xattr->attrs);
+    fields_object(fields, "object", xattr->object);
+    fields_bytes(fields, "name", xattr->name, xattr->name_length);
+    fields_word(fields, "state", xattr->present ? "present" : "absent");
+    fields_attrs(fields, "attrs", &xattr->attrs);
 }
 
 static void put_place(struct wb_fields *fields, const struct wb_rec_place *place)
 {
-    wb_fields_object(fields, "self", place->self);
-    wb_fields_object(fields, "parent", place->parent);
-    wb_fields_bytes(fields, "name", place->name, place->name_length);
+    fields_object(fields, "self", place->self);
+    fields_object(fields, "parent", place->parent);
+    fields_bytes(fields, "name", place->name, place->name_length);
 }
 
 static void put_gap(struct wb_fields *fields, const struct wb_rec_gap *gap)
 {
     static const char *const reasons[] = {"", "refused", "external", "erased", "power", "unseen", "damage", "policy"};
 
-    wb_fields_instant(fields, "since", gap->since);
-    wb_fields_word(fields, "reason", reasons[gap->reason]);
+    fields_instant(fields, "since", gap->since);
+    fields_word(fields, "reason", reasons[gap->reason]);
     if (gap->until != 0)
-        wb_fields_instant(fields, "until", gap->until);
+        fields_instant(fields, "until", gap->until);
 }
 
 static void put_snapshot(struct wb_fields *fields, const struct wb_rec_snapshot *snapshot)
 {
-    wb_fields_instant(fields, "moment", snapshot->moment);
-    wb_fields_object(fields, "scope", snapshot->scope);
-    wb_fields_uint(fields, "uid", snapshot->uid);
-    wb_fields_bool(fields, "present", snapshot->present);
-    wb_fields_bool(fields, "automatic", snapshot->automatic);
-    wb_fields_bytes(fields, "name", snapshot->name, snapshot->name_length);
-    wb_fields_bytes(fields, "text", snapshot->text, snapshot->text_length);
-    wb_fields_bytes(fields, "path", snapshot->path, snapshot->path_length);
+    fields_instant(fields, "moment", snapshot->moment);
+    fields_object(fields, "scope", snapshot->scope);
+    fields_uint(fields, "uid", snapshot->uid);
+    fields_bool(fields, "present", snapshot->present);
+    fields_bool(fields, "automatic", snapshot->automatic);
+    fields_bytes(fields, "name", snapshot->name, snapshot->name_length);
+    fields_bytes(fields, "text", snapshot->text, snapshot->text_length);
+    fields_bytes(fields, "path", snapshot->path, snapshot->path_length);
 }
 
 static void put_index(struct wb_fields *fields, const struct wb_rec_index *index)
 {
-    wb_fields_uint(fields, "from", index->from);
-    wb_fields_uint(fields, "previous", index->previous);
-    wb_fields_uint(fields, "records", index->count);
-    wb_fields_instant(fields, "first", index->first);
-    wb_fields_instant(fields, "last", index->last);
-    wb_fields_uint(fields, "types", index->types);
+    fields_uint(fields, "from", index->from);
+    fields_uint(fields, "previous", index->previous);
+    fields_uint(fields, "records", index->count);
+    fields_instant(fields, "first", index->first);
+    fields_instant(fields, "last", index->last);
+    fields_uint(fields, "types", index->types);
     if (index->attrs_when > 0) {
-        wb_fields_instant(fields, "told", index->attrs_when);
-        wb_fields_attrs(fields, "attrs", &index->attrs);
+        fields_instant(fields, "told", index->attrs_when);
+        fields_attrs(fields, "attrs", &index->attrs);
     }
 }
 
 static void put_actor(struct wb_fields *fields, const struct wb_rec_actor *actor)
 {
-    wb_fields_uint(fields, "uid", actor->uid);
-    wb_fields_uint(fields, "gid", actor->gid);
-    wb_fields_uint(fields, "pid", actor->pid);
-    wb_fields_bytes(fields, "command", actor->command, actor->command_length);
+    fields_uint(fields, "uid", actor->uid);
+    fields_uint(fields, "gid", actor->gid);
+    fields_uint(fields, "pid", actor->pid);
+    fields_bytes(fields, "command", actor->command, actor->command_length);
 }
 
 static void put_via(struct wb_fields *fields, const struct wb_via *via)
 {
     if (via->length == 0)
         return;
-    wb_fields_object(fields, "via_dir", via->dir);
-    wb_fields_bytes(fields, "via_name", via->name, via->length);
+    fields_object(fields, "via_dir", via->dir);
+    fields_bytes(fields, "via_name", via->name, via->length);
 }
 
 static void put_body(struct wb_fields *fields, const struct wb_record *record)
@@ -181,7 +357,7 @@ static void put_body(struct wb_fields *fields, const struct wb_record *record)
         put_place(fields, &record->place);
         break;
     case WB_REC_ABORT:
-        wb_fields_instant(fields, "target", record->abort.target);
+        fields_instant(fields, "target", record->abort.target);
         break;
     case WB_REC_GAP:
         put_gap(fields, &record->gap);
@@ -196,13 +372,13 @@ static void put_body(struct wb_fields *fields, const struct wb_record *record)
         put_index(fields, &record->index);
         break;
     case WB_REC_FILLER:
-        wb_fields_instant(fields, "until", record->filler.until);
+        fields_instant(fields, "until", record->filler.until);
         break;
     case WB_REC_THINNED:
-        wb_fields_instant(fields, "until", record->thinned.until);
+        fields_instant(fields, "until", record->thinned.until);
         break;
     default:
-        wb_fields_uint(fields, "body", record->body_length);
+        fields_uint(fields, "body", record->body_length);
     }
 }
 
@@ -225,26 +401,26 @@ static void put_head(struct wb_fields *fields, const struct wb_record *record)
     char text[WB_WHEN_TEXT_MAX], unknown[16];
 
     if (fields->json) {
-        wb_fields_uint(fields, "at", record->offset);
-        wb_fields_uint(fields, "total", record->total);
-        wb_fields_instant(fields, "when", record->when);
+        fields_uint(fields, "at", record->offset);
+        fields_uint(fields, "total", record->total);
+        fields_instant(fields, "when", record->when);
     } else {
         fprintf(fields->out, "%-8" G_GUINT64_FORMAT, record->offset);
         fields->more = true;
-        wb_fields_word(fields, "when", wb_when_print_epoch(record->when, text));
+        fields_word(fields, "when", wb_when_print_epoch(record->when, text));
     }
-    wb_fields_word(fields, "time", wb_when_print_iso(record->when, text));
-    wb_fields_word(fields, "op", wb_op_name(record->op));
-    wb_fields_word(fields, "type", type_name(record->type, unknown));
-    wb_fields_uint(fields, "actor", record->actor);
+    fields_word(fields, "time", wb_when_print_iso(record->when, text));
+    fields_word(fields, "op", wb_op_name(record->op));
+    fields_word(fields, "type", type_name(record->type, unknown));
+    fields_uint(fields, "actor", record->actor);
     if (record->flags & WB_RECORD_MORE)
-        wb_fields_bool(fields, "more", true);
+        fields_bool(fields, "more", true);
     if (record->flags & WB_RECORD_STAGE)
-        wb_fields_bool(fields, "stage", true);
+        fields_bool(fields, "stage", true);
     if (record->flags & WB_RECORD_COALESCED)
-        wb_fields_bool(fields, "joined", true);
+        fields_bool(fields, "joined", true);
     if (record->flags & WB_RECORD_THINNED)
-        wb_fields_bool(fields, "thinned", true);
+        fields_bool(fields, "thinned", true);
 }
 
 static int put_record(struct dump *dump, const struct wb_record *record)
@@ -263,17 +439,17 @@ static int put_record(struct dump *dump, const struct wb_record *record)
     dump->count.records++;
     dump->count.damaged += damaged;
 
-    wb_fields_begin(&fields, dump->out, dump->flags & WB_DUMP_JSON);
+    fields_begin(&fields, dump->out, dump->flags & WB_DUMP_JSON);
     put_head(&fields, record);
     put_body(&fields, record);
     put_via(&fields, &record->via);
     if (record->payload_length > 0)
-        wb_fields_uint(&fields, "payload", record->payload_length);
+        fields_uint(&fields, "payload", record->payload_length);
     if (damaged && fields.json)
-        wb_fields_bool(&fields, "payload_damaged", true);
+        fields_bool(&fields, "payload_damaged", true);
     else if (damaged)
-        wb_fields_word(&fields, NULL, "PAYLOAD DAMAGED");
-    wb_fields_end(&fields);
+        fields_word(&fields, NULL, "PAYLOAD DAMAGED");
+    fields_end(&fields);
     return 0;
 }
 
@@ -282,15 +458,15 @@ static void put_region(struct dump *dump, const char *what, const char *key, uin
 {
     struct wb_fields fields;
 
-    wb_fields_begin(&fields, dump->out, dump->flags & WB_DUMP_JSON);
+    fields_begin(&fields, dump->out, dump->flags & WB_DUMP_JSON);
     if (fields.json) {
-        wb_fields_bool(&fields, key, true);
-        wb_fields_uint(&fields, "from", from);
-        wb_fields_uint(&fields, "to", to);
+        fields_bool(&fields, key, true);
+        fields_uint(&fields, "from", from);
+        fields_uint(&fields, "to", to);
     } else {
         fprintf(fields.out, "%s %" G_GUINT64_FORMAT "..%" G_GUINT64_FORMAT, what, from, to);
     }
-    wb_fields_end(&fields);
+    fields_end(&fields);
 }
 
 static int dump_all(struct dump *dump, struct wb_log_reader *reader)
