@@ -16,7 +16,7 @@
 
 /*
  * `snapshot` is filled except for `when`, which is set. 0; -EEXIST, -ENOSPC, -EINVAL as of wb_snapshots_add;
- * -ESTALE if snapshot->path does not lead to snapshot->scope any more; or -errno. For a recording session. Takes ns_lock
- * for a moment.
+ * -ESTALE if snapshot->path does not lead to snapshot->scope any more; or -errno. For a recording session. Takes
+ * ns_lock for a moment.
  */
 int wb_snapshot_take(struct wb_session *session, struct wb_snapshot *snapshot);
