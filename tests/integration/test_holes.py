@@ -156,12 +156,12 @@ class Sent:
         self.stream = self.path.parent / "stream"
         self.maker = maker
 
-    def follow(self):
+    def follow(self, most=FEW):
         since = self.mount.tool("vreceive", "--status", self.path).stdout.strip()
         os.sync()
         with open(self.stream, "wb") as stream:
             out, moved = moved_to(self.mount, stream, "vsend", "--since", since, self.mount.source)
-        assert (out, moved < FEW, self.stream.stat().st_size < FEW) == (0, True, True), moved
+        assert (out, moved < most, self.stream.stat().st_size < FEW) == (0, True, True), moved
         with open(self.stream, "rb") as stream:
             out, moved = moved_to(self.mount, subprocess.DEVNULL, "vreceive", self.path, stdin=stream)
         assert (out, moved < 8 * FEW) == (0, True), moved  # it reads the stream several times
@@ -220,15 +220,15 @@ def test_vsend_and_vreceive(maker, kind, sparse):
 def test_zeros_in_place_of_data_are_zeros_in_the_copy(maker, kind):
     """Bytes that were data when they were sent, and are zeros now, are zeros in the copy."""
     mount = maker.mount(kind=kind)
-    path = mount.path / "f"
+    path, most = mount.path / "f", 4 * FEW  # it is not sparse, and a record that is new is read again on a busy machine
     path.write_bytes(b"full" * (3 << 18))
     full = moment()
     sent = Sent(maker, mount, kind)
-    sent.follow()
+    sent.follow(most)
     punch(path, 4096, 2 << 20)
     with open(path, "r+b") as stream:
         os.pwrite(stream.fileno(), bytes(4000), (2 << 20) + 5000)
-    sent.follow()
+    sent.follow(most)
     assert (sent.path / "f").read_bytes() == path.read_bytes()
     copy = maker.mount("ro", source=sent.path)
     assert (copy.path / f"f@{epoch(full)}").read_bytes() == b"full" * (3 << 18)

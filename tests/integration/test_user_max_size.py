@@ -5,10 +5,11 @@ import json
 import mmap
 import os
 import random
+import time
 
 import pytest
 
-from mounts import NOBODY, SECOND, as_user, moment
+from mounts import LIMIT, NOBODY, SECOND, as_user, moment
 from test_forget import found_in_store
 from test_keeper import MIB, configure, wait_for
 from treestate import differences, state_of
@@ -42,7 +43,9 @@ def write_as(mount, user, path, data):
 
 def overwrite(path, data):
     with open(path, "r+b", buffering=0) as stream:
-        assert stream.write(data) == len(data)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[stream.write(rest):]
 
 
 def overwrite_as(mount, user, path, data):
@@ -65,6 +68,17 @@ def limit_to(mount, limit, *lines):
     write_as(mount, SECOND, "others/counted", b"one")
     overwrite_as(mount, SECOND, "others/counted", b"two")
     wait_for(lambda: share(mount, SECOND) > 0, "users are counted", mount)
+
+
+def patiently(mount, function):
+    """At the limit a change waits ten seconds for history to be removed, which is too short on a busy machine; a later
+    one succeeds."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        try:
+            return function()
+        except OSError as error:
+            assert error.errno == errno.EDQUOT and STUCK not in mount.log() and time.monotonic() < deadline
 
 
 def until_refused(function, most=64):
@@ -156,9 +170,9 @@ def test_their_oldest_is_removed_and_nothing_of_others(mount):
     as_user((mount.path / "theirs/gone").unlink, *NOBODY)
     limit_to(mount, limit)
     for _ in range(40):
-        overwrite_as(mount, NOBODY, "theirs/f", rng.randbytes(MIB))
+        patiently(mount, lambda: overwrite_as(mount, NOBODY, "theirs/f", rng.randbytes(MIB)))
     last, content = moment(), (mount.path / "theirs/f").read_bytes()
-    overwrite_as(mount, NOBODY, "theirs/f", b"the last one")
+    patiently(mount, lambda: overwrite_as(mount, NOBODY, "theirs/f", b"the last one"))
     wait_for(lambda: share(mount, NOBODY) <= limit, "within the limit", mount)
     for name in ("f", "gone"):
         with pytest.raises(OSError) as caught:
@@ -182,7 +196,7 @@ def test_deleted_files_are_theirs_as_well(plain):
         def churn(name=f"theirs/{count}"):
             (plain.path / name).write_bytes(rng.randbytes(MIB))
             (plain.path / name).unlink()
-        as_user(churn, *NOBODY)
+        patiently(plain, lambda: as_user(churn, *NOBODY))  # pylint: disable=W0640
     wait_for(lambda: share(plain, NOBODY) <= limit, "within the limit", plain)
     plain.check_store()
 
