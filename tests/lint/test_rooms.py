@@ -54,15 +54,12 @@ CYCLES = [
      "history/state/past_dir.c", "history/state/rights.c"],
     ["maintain/prune/prune.c", "maintain/prune/prune_log.c"],
     ["maintain/relocate/move.c", "maintain/relocate/move_to.c"],
-    ["maintain/thin/thin_replaced.c", "maintain/thin/thin_store.c"],
     ["store/cache/gaps.c", "store/cache/log_mtime.c", "store/cache/logs.c", "store/cache/settling.c",
      "store/cache/tail_loss.c", "store/graveyard/graveyard.c", "store/object/object_log.c",
      "store/open/signpost_arrive.c", "store/open/store.c", "store/tables/manifest.c", "store/timeline/timeline.c"],
     ["store/directory/store_dir.c", "store/directory/store_place.c"],
     ["store/graveyard/body_sums.c", "store/graveyard/bundle.c"],
     ["store/inflight/inflight.c", "store/inflight/lost_slots.c", "store/inflight/spans.c"],
-    ["transfer/receive/apply.c", "transfer/receive/apply_check.c", "transfer/receive/apply_names.c",
-     "transfer/receive/apply_object.c", "transfer/receive/apply_records.c"],
     ["transfer/send/send.c", "transfer/send/send_gaps.c", "transfer/send/send_records.c"],
 ]
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the parts of a thinner share: of one object's versions (thin_store.c), and of a name's (thin_replaced.c). */
+/* The decisions that both parts of a thinner share: versions of one object (thin_store.c), of a name (thin_replaced.c). */
 
 #include "maintain/thin/thin_store.h"
 #include "maintain/thin/thin_catalogs.h"

@@ -13,25 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-int wb_apply_each(struct wb_applying *applying, int (*each)(const struct wb_stream_body *body, void *data), void *data)
-{
-    struct wb_stream_body body;
-    struct wb_frames frames;
-    int r = wb_frames_init(&frames, applying->spool_fd, NULL);
-
-    if (r == 0 && lseek(applying->spool_fd, 0, SEEK_SET) < 0)
-        r = -errno;
-    while (r == 0) {
-        r = wb_frames_read(&frames, &body, NULL, NULL);
-        if (r == 0 && body.type == WB_FRAME_END)
-            break;
-        if (r == 0)
-            r = each(&body, data);
-    }
-    wb_frames_deinit(&frames);
-    return r == -ENODATA ? -EBADMSG : r;
-}
-
 /* Where a crash comes, what was done before is on the disk, and only that. */
 static int enter(struct wb_applying *applying, struct wb_received *received, enum wb_received_phase phase)
 {

@@ -15,6 +15,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+int wb_apply_each(struct wb_applying *applying, int (*each)(const struct wb_stream_body *body, void *data), void *data)
+{
+    struct wb_stream_body body;
+    struct wb_frames frames;
+    int r = wb_frames_init(&frames, applying->spool_fd, NULL);
+
+    if (r == 0 && lseek(applying->spool_fd, 0, SEEK_SET) < 0)
+        r = -errno;
+    while (r == 0) {
+        r = wb_frames_read(&frames, &body, NULL, NULL);
+        if (r == 0 && body.type == WB_FRAME_END)
+            break;
+        if (r == 0)
+            r = each(&body, data);
+    }
+    wb_frames_deinit(&frames);
+    return r == -ENODATA ? -EBADMSG : r;
+}
+
 /*
  * What a record lacks since it was thinned out at the sender, after the copy got the changes before it: content as it
  * was when the copy was brought up to date last. The copy's own file is that, until its tree is touched.
