@@ -21,8 +21,5 @@ struct wb_body_summing {
 /* Computes missing checksums, until `bytes` are used up or `stop` returns true. */
 void wb_body_sums_make(struct wb_store *store, struct wb_body_summing *summing);
 
-/* Compares [offset, offset + length) of the file with its checksums: 0, also if there are none; -EBADMSG or -errno. */
-int wb_body_sums_check(struct wb_body *body, uint64_t offset, size_t length);
-
 /* Compares the whole file. */
 int wb_body_sums_check_all(const struct wb_store *store, struct wb_object object);
