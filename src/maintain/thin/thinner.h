@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The decisions that both parts of a thinner share: versions of one object (thin_store.c), of a name (thin_replaced.c). */
+/* Decisions for both parts of a thinner: versions of one object (thin_store.c), of a name (thin_replaced.c). */
 
 #include "maintain/thin/thin_store.h"
 #include "maintain/thin/thin_catalogs.h"
