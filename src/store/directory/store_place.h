@@ -45,8 +45,6 @@ int wb_store_place_check(const struct wb_store *store, const struct wb_log_scans
 /* Whether another history may begin (WB_STORE_ANOTHER); to be called before anything is created for it. 0 or -errno
  * with a line. */
 int wb_store_place_may_begin(int src_fd, struct wb_error *why);
-/* The same for the directory that will hold it. */
-int wb_store_place_is_free(int dir_fd, bool apart, const char *home, struct wb_error *why);
 
 /*
  * Makes the tree lead to the open store: writes the signpost of a store elsewhere, removes that of a store in
