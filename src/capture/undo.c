@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "capture/extents.h"
+#include "capture/unseen.h"
 #include "store/cache/preclone.h"
 #include "store/identity/flags.h"
 #include "store/log/log_index.h"
@@ -633,6 +634,10 @@ static int capture(struct wb_store *store, struct wb_change *change, struct wb_t
         return r;
 
     writer_init(&writer, store, change, target, fd, overwrite, actor);
+    /* The change takes the evidence away, as in plan.c. A stage looked when it began. */
+    r = stage ? 0 : wb_capture_unseen_target(store, target, attrs.ctime);
+    if (r < 0)
+        return r;
     writer.stage = stage;
     writer.record.data.attrs = stage ? stage->entry.attrs : attrs;
     lost_range(overwrite, attrs.size, &from, &to);

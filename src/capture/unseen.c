@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <string.h>
 
 /* Whether a record holds the state of the object itself just before it; others of a catalog are of its entries. */
 static bool is_of(const struct wb_record *record, struct wb_object object)
@@ -119,6 +120,15 @@ int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb
                       int64_t ctime)
 {
     return wb_spans_has(store, ctime, as_dir != NULL) ? 0 : mark(store, object, as_dir, as_dir ? NULL : via, ctime);
+}
+
+int wb_capture_unseen_target(struct wb_store *store, const struct wb_target *target, int64_t ctime)
+{
+    struct wb_via via = {0};
+
+    if (target->parent && target->name)
+        via = (struct wb_via){target->parent->object, (uint8_t)strlen(target->name), target->name};
+    return wb_capture_unseen(store, target->object, NULL, &via, ctime);
 }
 
 int wb_capture_lost_records(struct wb_store *store, struct wb_object object, int64_t since)

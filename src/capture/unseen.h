@@ -25,6 +25,9 @@
 int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,
                       int64_t ctime);
 
+/* The same, of a file whose content is about to change. */
+int wb_capture_unseen_target(struct wb_store *store, const struct wb_target *target, int64_t ctime);
+
 /* A power cut took what was recorded of a file after `since`: a GAP of that reason, up to now. 0 or -errno. */
 int wb_capture_lost_records(struct wb_store *store, struct wb_object object, int64_t since);
 

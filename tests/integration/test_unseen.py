@@ -337,6 +337,43 @@ def test_an_edit_while_others_are_being_marked_is_seen(mount):
     assert [past(mount.path / name, when) for name in "abf"] == 3 * [errno.EIO]
 
 
+@pytest.mark.parametrize("ended", ("stop", "kill"))
+@pytest.mark.parametrize("again", (False, True))
+@pytest.mark.parametrize("append", (False, True))
+@pytest.mark.parametrize("history", ("write", "close"))
+def test_a_file_that_is_being_written(maker, history, append, again, ended):
+    """Others change it in bare SRC between two writes to it through one descriptor."""
+    mount = maker.mount("allow_other", f"history={history}")
+    mount.expect(UNSEEN)
+    path, source = mount.path / "f", mount.source / "f"
+    path.write_bytes(b"0123456789")
+    fd = os.open(path, os.O_WRONLY | (os.O_APPEND if append else 0))
+    before, after = [], []
+
+    def write(text, states, writes):
+        for _ in range(writes):
+            next_span()
+            os.write(fd, text) if append else os.pwrite(fd, text, 3)
+            if history == "write":
+                states.append((moment(), source.read_bytes()))
+
+    before.append((moment(), source.read_bytes()))
+    write(b"A", before, 1)
+    next_span()
+    with open(source, "r+b") as stream:
+        stream.seek(5)
+        stream.write(b"X")
+    next_span()
+    write(b"B", after, 2 if again else 0)
+    os.close(fd)
+    getattr(mount, ended)()
+    mount.start()
+    after.append((moment(), source.read_bytes()))
+    for when, content in before:
+        assert past(path, when) in (content, errno.EIO)
+    assert [past(path, when) for when, _content in after] == [content for _when, content in after]
+
+
 def test_one_line_says_how_many(tree):
     tree.stop()
     next_tick()

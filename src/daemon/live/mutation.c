@@ -12,6 +12,7 @@
 #include "daemon/live/recording.h"
 #include "daemon/live/stage.h"
 #include "store/cache/preclone.h"
+#include "store/inflight/spans.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -89,9 +90,18 @@ int wb_stage_end_subject(struct wb_mutation *mutation)
     return 0;
 }
 
+/*
+ * Before a change of content: ends a stage that could not be ended before, or beside which another process changed the
+ * file in bare SRC. The next one begins with the content that is found then, behind a GAP.
+ */
 static int stage_end_overdue(struct wb_mutation *mutation)
 {
-    return mutation->inode->overdue ? wb_stage_end_subject(mutation) : 0;
+    struct wb_inode *inode = mutation->inode;
+
+    return inode->overdue ||
+                   (inode->stage && !wb_spans_has(mutation->session->store, mutation->attrs.ctime, false))
+               ? wb_stage_end_subject(mutation)
+               : 0;
 }
 
 int wb_stage_end_locked(struct wb_session *session, struct wb_inode *inode)
