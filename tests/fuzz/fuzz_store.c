@@ -135,7 +135,7 @@ static void look_at_changes(struct wb_history *history)
     struct wb_times_entry entries[64];
     struct wb_change_reader *reader;
     const struct wb_times *times;
-    struct wb_listed_change told;
+    struct wb_listed_change change;
     size_t count;
 
     if (wb_change_reader_new(history, &reader) != 0)
@@ -148,8 +148,8 @@ static void look_at_changes(struct wb_history *history)
             struct wb_object parent;
             bool settled;
 
-            if (wb_change_read(reader, &entries[i], &told) == 0)
-                wb_change_place(reader, told.at.dir, told.when, &parent, name, &settled);
+            if (wb_change_read(reader, &entries[i], &change) == 0)
+                wb_change_place(reader, change.at.dir, change.when, &parent, name, &settled);
         }
     }
     wb_change_reader_free(reader);

@@ -63,7 +63,7 @@ static void complain(const char *path, int error)
     }
 }
 
-static void tell(const char *path, bool more)
+static void show_path(const char *path, bool more)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
     struct usage usage = {0};
@@ -105,8 +105,8 @@ int main(int argc, char **argv)
     if (!json && !no_pager)
         wb_pager_begin();
     if (argc == 1)
-        tell(".", false);
+        show_path(".", false);
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
-        tell(argv[i], i + 1 < argc);
+        show_path(argv[i], i + 1 < argc);
     return wb_cli_end();
 }

@@ -130,7 +130,7 @@ static int mount_at(const char *name, const char *dir, const char *path)
 
 /* ---- what was done --------------------------------------------------------------------------- */
 
-static int tell(const char *dir)
+static int report_mount(const char *dir)
 {
     _cleanup_fd_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
@@ -174,6 +174,6 @@ int vsnap_view(int argc, char **argv)
     if (r == WB_EXIT_OK)
         r = mount_at(name, dir, path);
     if (r == WB_EXIT_OK)
-        tell(dir);
+        report_mount(dir);
     return wb_cli_end();
 }

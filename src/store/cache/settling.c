@@ -184,7 +184,7 @@ int wb_store_before_truncate(struct wb_store *store, struct wb_object object)
     return overwrites ? wb_store_sync_log(store, object, WB_FILE_UNDO) : 0;
 }
 
-static void tell(struct wb_store *store, const struct wb_open_gap *place)
+static void record_lost_tail(struct wb_store *store, const struct wb_open_gap *place)
 {
     struct wb_log *log;
 
@@ -227,7 +227,7 @@ int wb_writeback_recover(struct wb_store *store)
         if (r < 0 || length < sizeof(data))
             break;
         if (wb_gap_decode(data, &place) == 0 && place.since != WB_WRITEBACK_STAMP)
-            tell(store, &place);
+            record_lost_tail(store, &place);
     }
     /* If that log cannot be written, the note remains, and so does its reason. */
     if (!wb_object_is_none(store->mtime_untrusted))

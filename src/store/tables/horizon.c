@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The moment before which everything was forgotten. It is in the header, which is replaced whole: from then on nobody
- * tells an older state, so that what such states need can be taken away in any order, and by halves.
+ * The moment before which everything was forgotten. It is in the header, which is replaced whole: from then on no
+ * reader returns an older state, so the data that such states need can be deleted in any order, and partly.
  */
 #include "store/store.h"
 
@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
-/* Where it cannot be told, nothing but the present may be. */
+/* For a header that cannot be read: then only the present may be shown. */
 #define NOT_KNOWN (INT64_MAX - 1)
 
 static int read_header(const struct wb_store *store, struct wb_header *header)
@@ -49,7 +49,7 @@ static int overwrite(const struct wb_store *store, const uint8_t data[WB_HEADER_
     return r == 0 && fdatasync(fd) < 0 ? -errno : r;
 }
 
-static void tell(struct wb_store *store, int64_t created, bool forgotten)
+static void set_horizon(struct wb_store *store, int64_t created, bool forgotten)
 {
     __atomic_store_n(&store->header.created, created, __ATOMIC_RELAXED);
     store->header.forgotten = forgotten;
@@ -58,25 +58,28 @@ static void tell(struct wb_store *store, int64_t created, bool forgotten)
 
 void wb_store_hide_before(struct wb_store *store, int64_t when)
 {
-    /* Nor is anything known of what was before the store was made. */
+    /* Nothing is known of the time before the store was made, either. */
     if (when > store->header.created)
-        tell(store, when, true);
+        set_horizon(store, when, true);
 }
 
 int wb_store_forget_hidden(struct wb_store *store)
 {
-    struct wb_header header = store->header, told = {0};
+    struct wb_header header = store->header, on_disk = {0};
     uint8_t data[WB_HEADER_SIZE];
-    int r = read_header(store, &told);
+    int r = read_header(store, &on_disk);
 
-    if (r == 0 && told.created == header.created && told.forgotten == header.forgotten)
+    if (r == 0 && on_disk.created == header.created && on_disk.forgotten == header.forgotten)
         return 0;
     wb_header_encode(&header, data);
     r = wb_replace_file(store->dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);
     if (r == -ENOSPC || r == -EDQUOT)
         r = overwrite(store, data);
-    /* What failed may have come to pass all the same. Where it cannot be told, nobody is told what may be half gone. */
-    if (r < 0 && read_header(store, &told) == 0 && told.created != header.created)
-        tell(store, told.created, told.forgotten);
+    /*
+     * A write that failed may have taken effect all the same. Without knowing that, older states remain hidden, since
+     * their data may be partly deleted.
+     */
+    if (r < 0 && read_header(store, &on_disk) == 0 && on_disk.created != header.created)
+        set_horizon(store, on_disk.created, on_disk.forgotten);
     return r;
 }

@@ -54,20 +54,20 @@ static char *put_string(char **at, const char *text, size_t length)
 
 static struct wb_snapshot *keep(const struct wb_record *record)
 {
-    const struct wb_rec_snapshot *told = &record->snapshot;
-    struct wb_snapshot *snapshot = g_try_malloc0(sizeof(*snapshot) + strings_of(told));
+    const struct wb_rec_snapshot *fields = &record->snapshot;
+    struct wb_snapshot *snapshot = g_try_malloc0(sizeof(*snapshot) + strings_of(fields));
     char *at = (char *)(snapshot + 1);
 
     if (!snapshot)
         return NULL;
-    snapshot->when = told->moment;
-    snapshot->scope = told->scope;
-    snapshot->uid = told->uid;
-    snapshot->automatic = told->automatic;
+    snapshot->when = fields->moment;
+    snapshot->scope = fields->scope;
+    snapshot->uid = fields->uid;
+    snapshot->automatic = fields->automatic;
     snapshot->offset = record->offset;
-    snapshot->name = put_string(&at, told->name, told->name_length);
-    snapshot->text = put_string(&at, told->text, told->text_length);
-    snapshot->path = put_string(&at, told->path, told->path_length);
+    snapshot->name = put_string(&at, fields->name, fields->name_length);
+    snapshot->text = put_string(&at, fields->text, fields->text_length);
+    snapshot->path = put_string(&at, fields->path, fields->path_length);
     return snapshot;
 }
 
@@ -85,17 +85,17 @@ struct reading {
 
 static int take(struct reading *reading, const struct wb_record *record)
 {
-    const struct wb_rec_snapshot *told = &record->snapshot;
-    struct wb_snapshot *old = g_hash_table_lookup(reading->found, &told->moment);
+    const struct wb_rec_snapshot *fields = &record->snapshot;
+    struct wb_snapshot *old = g_hash_table_lookup(reading->found, &fields->moment);
     struct wb_snapshot *snapshot;
 
     if (old) {
         reading->bytes -= bytes_of(old);
-        g_hash_table_remove(reading->found, &told->moment);
+        g_hash_table_remove(reading->found, &fields->moment);
     }
     /* Nobody writes more than there may be; a log that was forged does not fill the memory. */
-    if (!told->present || g_hash_table_size(reading->found) >= WB_SNAPSHOTS_MAX ||
-        reading->bytes + strings_of(told) > WB_SNAPSHOTS_BYTES_MAX)
+    if (!fields->present || g_hash_table_size(reading->found) >= WB_SNAPSHOTS_MAX ||
+        reading->bytes + strings_of(fields) > WB_SNAPSHOTS_BYTES_MAX)
         return 0;
     snapshot = keep(record);
     if (!snapshot)
@@ -119,7 +119,7 @@ static int read_log(int fd, struct reading *reading)
         r = wb_log_reader_next(&reader, &record);
         if (r == 0 && record.type == WB_REC_SNAPSHOT)
             r = take(reading, &record);
-        /* A damaged record costs what it told, and nothing else. */
+        /* A damaged record loses its own statement, and nothing else. */
     } while (r == 0 || r == WB_DAMAGED);
     wb_log_reader_deinit(&reader);
     return r == WB_END ? 0 : r;
@@ -489,7 +489,7 @@ int wb_snapshots_add(struct wb_store *store, const struct wb_snapshot *snapshot,
         r = check_new(store->snapshots->known, snapshot);
     if (r == 0) {
         r = append_durably(store, snapshot, true, payload->data, payload->len);
-        /* Whoever is told that there is none shall not meet it later. */
+        /* A caller that gets an error must not find the snapshot later. */
         if (r < 0)
             append(store, snapshot, false, NULL, 0);
     }
