@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * The way in: what is about to be lost goes to the logs, then the change is made.
+ * The way in: old state that a change is about to destroy is recorded in the logs, then the change is made.
  *
  * Every change is a transaction of three steps the caller keeps in this order:
  *
@@ -122,7 +122,7 @@ int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb
 int wb_capture_unrecorded(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
                           int64_t *ret_when);
 
-/* A file, or the names of a directory, are recorded from now on: what was left out before ends. 0 or -errno. */
+/* A file, or the names of a directory, are recorded from now on: ends the GAP of a time without that. 0 or -errno. */
 int wb_capture_recorded_again(struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /* ---- names (names.c) ------------------------------------------------------------------------- */
@@ -166,5 +166,5 @@ int wb_capture_restore(struct wb_store *store, struct wb_dir *dir, const char *n
 /* Makes the catalog of `dir` and of its ancestors, with their PLACE records, where missing. */
 int wb_capture_ensure_catalog(struct wb_store *store, struct wb_dir *dir);
 
-/* The same for where `target` is. Records name that directory, and only catalogs tell where it is itself. */
+/* The same for the directory that contains `target`: records name it, and only catalogs state where it is itself. */
 int wb_capture_ensure_place(struct wb_store *store, struct wb_target *target);

@@ -56,7 +56,7 @@ static size_t find_end(const struct wb_run_scan *scan, size_t from)
 
     if (!scan->fresh && !scan->to_zero)
         return scan->length;
-    if (scan->fresh) /* the same as below, for what is new altogether */
+    if (scan->fresh) /* the same as below, for entirely new content */
         while (end + WB_RUN_STEP <= scan->length && first_word(scan->old + end) != first_word(scan->fresh + end))
             end += WB_RUN_STEP;
     while (end < scan->length && !is_same(scan, end, min_size(WB_RUN_STEP, scan->length - end)))

@@ -6,7 +6,7 @@
  *
  * A run is a range of old bytes that the change alters; runs come ascending and disjoint. Every
  * byte that differs is in one. Equal bytes are left out but for gaps shorter than WB_RUN_STEP,
- * which would cost more as an extent of their own. Runs of zeros are told apart: they need no
+ * which would cost more as an extent of their own. Runs of zeros are separate: they need no
  * bytes in the log.
  */
 

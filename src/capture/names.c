@@ -233,8 +233,8 @@ int wb_capture_remove(struct wb_store *store, struct wb_dir *dir, const char *na
     }
 
     /*
-     * Whether a directory that we may not read is empty, only rmdir(2) can tell; it takes the
-     * inode away, but an empty directory is told completely by its slot.
+     * Only rmdir(2) can determine whether a directory that we may not read is empty. It removes
+     * the inode, but the slot describes an empty directory completely.
      */
     if (readable)
         r = wb_grave_bury_name(store, dir->fd, name, entry.object, is_dir);

@@ -5,7 +5,7 @@
 
 #include "capture/plan.h"
 
-/* What dir_fd/name is just before a change; `present` tells whether it is anything. 0 or -errno. */
+/* What dir_fd/name is just before a change; `present` states whether it exists. 0 or -errno. */
 struct wb_entry {
     const char *name;
     bool present;
@@ -25,7 +25,7 @@ int wb_entry_check_empty(const struct wb_dir *dir, const char *name);
 /* A NAME record for dir's catalog, which is made if need be, with the directory's own attributes and no slot yet. */
 int wb_plan_add_name(struct wb_plan *plan, struct wb_dir *dir, struct wb_rec_name **ret);
 
-/* Adds the slot `entry` to a NAME record: what was there, going nowhere yet. */
+/* Adds the slot `entry` to a NAME record: the former holder of the name, not moved anywhere yet. */
 struct wb_slot *wb_name_add_slot(struct wb_rec_name *record, const struct wb_entry *entry);
 
 /* Where the object that loses the slot goes, and where the one that takes it comes from. */

@@ -212,7 +212,7 @@ static int mark_slots(struct wb_store *store, struct wb_object parent, const str
 }
 
 /*
- * The change takes the evidence away: ctime is a recorded one after it. So what others changed before is marked first.
+ * The change removes the evidence: after it, ctime is a recorded one. So earlier changes by others are marked first.
  * This is the one place that every record passes on its way in.
  */
 static int mark_unseen(struct wb_plan *plan)
@@ -325,7 +325,7 @@ static int cut_change(struct wb_log *log, int64_t target)
         return r;
     if (r > WB_END || cut == log->tail)
         return -EBUSY;
-    /* Packed meanwhile: then it is told by an ABORT, once there is room for one. */
+    /* Packed meanwhile: then an ABORT revokes it, once there is room for one. */
     if (cut < log->unpacked)
         return -EBUSY;
     /* Listed meanwhile: the manifest must not say that it reaches further than it does. */

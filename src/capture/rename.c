@@ -115,8 +115,8 @@ static void set_mtime(int fd, const struct stat *st)
 }
 
 /*
- * The target trades names with the source and is buried from there; undone where that fails, and the times of the
- * directories with it: no record tells of them then.
+ * The target trades names with the source and is buried from there. If that fails, the exchange is undone, and so are
+ * the times of the directories, which no record would explain.
  */
 static int exchange_and_bury(const struct rename_ends *ends, bool *ret_changed)
 {

@@ -3,7 +3,7 @@
 /*
  * A lost object bound to a name again, without copying: the way back out of the graveyard.
  *
- * Recorded like every change of a name, so it can be undone. A PLACE record in the object's own log tells
+ * Recorded like every change of a name, so it can be undone. A PLACE record in the object's own log states
  * where it went: its old names say "kept", but the graveyard may not have it any longer.
  */
 

@@ -144,7 +144,7 @@ static int write_end(struct wb_store *store, const struct wb_stage *stage, struc
     r = wb_plan_write(&plan);
     if (r < 0)
         return r;
-    /* The change it tells of was made long ago. */
+    /* The change that it records was made long ago. */
     wb_capture_end(&change, 0);
     wb_stages_remove(store, stage->slot);
     return 0;
@@ -196,9 +196,9 @@ static void note_lost(struct wb_stage *stage, const struct wb_record *record, ch
 }
 
 /*
- * Looks for the end in that log: 1, 0 (also where there is no log) or -errno. On the way, what the stage lost is
- * noted, and by which name: changes that never happened have been aborted by now. `last`: raised to the `when` of what
- * was recorded before the stage.
+ * Looks for the end in that log: 1, 0 (also if there is no log) or -errno. On the way, it notes the loss of the stage,
+ * and by which name: changes that never happened have been aborted by now. `last`: raised to the `when` of the newest
+ * record before the stage.
  */
 static int has_ended(struct wb_store *store, struct wb_object object, enum wb_object_file file, struct wb_stage *stage,
                      char name[WB_NAME_MAX + 1], int64_t *last)
@@ -289,7 +289,7 @@ static enum seen look_at_older(struct wb_stage *stage, const struct wb_attrs *no
 }
 
 /*
- * What the tree shows of it, and what it is called, unless `name` is known. Unchanged: it is just as it was when the
+ * How the tree shows the file, and its name, unless `name` is known. Unchanged: it is just as it was when the
  * stage began, so the change it was begun for never happened. Growth is in no record: that is seen by the size.
  */
 static enum seen look_at(struct wb_store *store, struct wb_stage *stage, char name[WB_NAME_MAX + 1], int64_t *last)

@@ -9,11 +9,11 @@
  *     wb_stage_finish(stage, &loss, result); wb_capture_end(&change, result);
  *     r = wb_stage_end(store, stage, &target);                         one ATTR record: the version
  *
- * What a stage keeps is the state before it: each byte once, when it is lost for the first time, and the
- * attributes in the table of stages. What was there in between is not kept. The state before counts until the
+ * A stage keeps the state before it: each byte once, when it is lost for the first time, and the
+ * attributes in the table of stages. States in between are not kept. The state before counts until the
  * stage has ended, then the one after it: so the records say nothing different of any moment while it lasts.
  *
- * Whatever else is recorded of the file (a name, an attribute) tells its attributes at that moment; so a stage is ended
+ * Any other record of the file (a name, an attribute) contains its attributes at that moment; so a stage is ended
  * before. The caller holds the file's lock throughout.
  */
 
@@ -51,5 +51,5 @@ void wb_stage_failed(struct wb_stage *stage, struct wb_store *store, int fd, int
 int wb_stage_end(struct wb_store *store, struct wb_stage *stage, struct wb_target *target);
 struct wb_stage *wb_stage_free(struct wb_stage *stage);
 
-/* Ends what a crash left under way. Never fails: what cannot be ended stays under way. */
+/* Ends the stages that a crash left under way. Never fails: a stage that cannot be ended remains under way. */
 void wb_stages_recover(struct wb_store *store);

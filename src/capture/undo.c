@@ -70,8 +70,8 @@ static int share(int image, int fd, uint64_t from, uint64_t to, uint64_t block, 
 
 /*
  * Keeps [from, to) of the file, or as much of its middle as is aligned, in ID.image: a clone, or a part of
- * one made ahead. 0 and what was kept; WB_UNCHANGED: it must be copied. To be called for whatever is about
- * to change, however small: clones made ahead depend on it.
+ * one made ahead. 0 and the range that was kept; WB_UNCHANGED: it must be copied. To be called for every range
+ * that is about to change, however small: clones made ahead depend on it.
  */
 static int undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, struct wb_undo_image *ret)
 {
@@ -338,7 +338,7 @@ static int begin(struct wb_undo_writer *writer)
     change->count = 1;
     change->logs[0].object = target->object;
     change->logs[0].file = WB_FILE_UNDO;
-    /* one log; the second name tells recovery in which directory to look for the file */
+    /* one log; the second entry names the directory in which recovery looks for the file */
     change->slot = wb_inflight_announce(writer->store, change->slot, change->when, target->object, WB_FILE_UNDO,
                                         target->parent ? target->parent->object : WB_OBJECT_NONE,
                                         WB_FILE_CATALOG, 1);
@@ -369,13 +369,13 @@ static int write_part(struct wb_undo_writer *writer, bool more)
         wb_store_note_growth(writer->store, writer->actor, record->data.attrs.uid, record->total);
         wb_timeline_note(writer->store, writer->log, writer->target->object, WB_FILE_UNDO);
     }
-    record->via.length = 0; /* told once a change */
+    record->via.length = 0; /* recorded once per change */
     record->data.count = 0;
     writer->used = 0;
     return r;
 }
 
-/* Releases the log; r < 0: what was written is aborted. Returns r. */
+/* Releases the log; r < 0: aborts the records written so far. Returns r. */
 static int finish(struct wb_undo_writer *writer, int r)
 {
     struct wb_change *change = writer->change;
@@ -428,7 +428,7 @@ static int add_extent(struct wb_undo_writer *writer, enum wb_extent_kind kind, u
     if (writer->stage)
         wb_ranges_add(&writer->stage->fresh, offset, offset + length);
     if (kind == WB_EXTENT_INLINE) {
-        /* kept bytes close up: what is left out between them takes no room in the record */
+        /* kept bytes close up: the bytes left out between them take no room in the record */
         if (bytes != writer->buffer + writer->used)
             memmove(writer->buffer + writer->used, bytes, length);
         writer->used += length;

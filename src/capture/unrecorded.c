@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 /*
- * What wayback.conf leaves out: before the first change that is not recorded, all of the state is recorded that such
- * changes may alter, and then the log gets a GAP that stays open for as long as it is the newest record
- * (WB_RECORD_OPEN). So what was before stays exact. Of a directory, names need not be kept: those that are there by
- * then are recorded when they go, and those that come later are known by the birth of what has them.
+ * Objects that wayback.conf leaves out: before the first change that is not recorded, all of the state is recorded that
+ * such changes may alter, and then the log gets a GAP that remains open for as long as it is the newest record
+ * (WB_RECORD_OPEN). So older states remain exact. Names of a directory need not be kept: those that exist by then are
+ * recorded when they are removed, and later ones are recognized by the birth of the object that has them.
  */
 
 #include "capture/plan.h"
@@ -115,7 +115,7 @@ static int open_gap(struct wb_store *store, struct wb_log *log, struct wb_object
 
     /*
      * The ABORT of an older change that failed would come after the GAP, and end it. Changes that are only under way do
-     * not matter: the lock of a file keeps its own away, and whoever ends the GAP of a directory counts it
+     * not matter: the lock of a file keeps its own away, and the code that ends the GAP of a directory counts it
      * (wb_log_gaps_ended).
      */
     if (wb_inflight_has_failed(store, record.when))

@@ -18,8 +18,8 @@
 
 /*
  * `ctime`: of the object, as it is now. `as_dir`: set if it is a directory; its parents need not have
- * catalogs. Costs a comparison where the object was changed by nobody else, and a look at the end of its log
- * where it was marked already. `via`: a name of what is no directory, for lists of changes, or NULL.
+ * catalogs. Costs a comparison if nobody else changed the object, and a look at the end of its log
+ * if it was marked already. `via`: a name of an object other than a directory, for lists of changes, or NULL.
  * 1: marked by this call as changed by others, 0: it was not, or -errno.
  */
 int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,

@@ -270,7 +270,7 @@ int wb_log_scan_next(struct wb_log_scan *scan, const struct wb_record **ret)
     struct wb_log_cursor *source = &scan->source;
     int r;
 
-    /* A record that was too old stays in view: who lowers trace->when meets it. */
+    /* A record that was too old stays in view: a caller that lowers trace->when meets it. */
     if (scan->given)
         wb_log_cursor_take(source);
     scan->given = false;

@@ -6,11 +6,11 @@
  *
  * Every function here works without a lock beside a daemon that goes on writing, in the same or
  * another process, and is exact. The argument, which every function follows: a record is in the
- * log before its change is made. So whoever first reads the present and then reads the log
+ * log before its change is made. So a reader of first the present and then the log
  * finds, for every change that the present already shows, its record; what the record covers is
  * taken from the record, what no record covers cannot have changed.
  *
- * Damaged records make what depends on them -EIO, never wrong; `wb_history_error` tells which.
+ * Damaged records make everything that depends on them -EIO, never wrong; `wb_history_error` names them.
  */
 
 #include "store/store.h"
@@ -36,9 +36,9 @@ void wb_history_accept_gaps(struct wb_history *history, int64_t when, const stru
 struct wb_store *wb_history_store(const struct wb_history *history);
 
 /*
- * For whoever reads beside a daemon in another process: returns when no change at or before `when` is
- * under way any more, so that the state then is what it will be for good. Slots that a dead daemon left are not waited
- * for: what they announce is over, and recovery alters no state. 0, or -EBUSY after half a minute.
+ * For a process that reads beside the daemon in another one: returns when no change at or before `when` is
+ * under way any more, so that the state of then is final. Slots that a dead daemon left are not waited
+ * for: their changes have ended, and recovery alters no state. 0, or -EBUSY after half a minute.
  */
 int wb_history_await(struct wb_history *history, int64_t when);
 
@@ -50,7 +50,7 @@ const char *wb_history_error(void);
 /* Whoever begins something else: else an error without a reason of its own would be given an older one. */
 void wb_history_clear_error(void);
 
-/* ---- revisions: an object at a moment (revision.c, locate.c) ------------------------------------------ */
+/* ---- revisions: an object at a moment (revision.c, resolve.c) ----------------------------------------- */
 
 /*
  * A revision is (object, T) and how it was reached: through which directory and name. Reference
@@ -136,7 +136,7 @@ struct wb_unbind_info {
     uint32_t links; /* names until then: more than one where it had others */
 };
 
-/* 0, WB_ABSENT where no record tells of a loss, or -errno. Reads the catalogs of all directories it was in since T. */
+/* 0, WB_ABSENT if no record states a loss, or -errno. Reads the catalogs of all directories it was in since T. */
 int wb_revision_unbind(struct wb_history *history, struct wb_revision *revision, struct wb_unbind_info *ret);
 
 /* Opens the object as it is now, wherever it is: a verified descriptor (open flags as given, O_PATH
@@ -170,7 +170,7 @@ size_t wb_past_dir_count(const struct wb_past_dir *dir);
 /* Name of entry `index`; the pointer lives as long as `dir`. */
 const char *wb_past_dir_name(const struct wb_past_dir *dir, size_t index);
 uint32_t wb_past_dir_type(const struct wb_past_dir *dir, size_t index); /* S_IFMT bits */
-/* No earlier than what wb_revision_attrs tells of it, at no cost: what was not touched since need not be asked for. */
+/* No earlier than the ctime by wb_revision_attrs, and at no cost: spares that call for entries not touched since. */
 int64_t wb_past_dir_ctime(const struct wb_past_dir *dir, size_t index);
 struct wb_object wb_past_dir_object(const struct wb_past_dir *dir, size_t index);
 /* The entry as a revision, without a second replay. */
@@ -217,8 +217,8 @@ struct wb_version {
     bool is_gap;       /* no change: nothing is known from `gap_since` to `when`; 0: from the beginning */
     int64_t gap_since;
     bool gap_open;     /* it lasts: `when` is when it was noted */
-    int64_t thinned_since; /* not 0: the first of the changes it stands for; states between are not kept, and what was
-                              before it is what shows */
+    int64_t thinned_since; /* not 0: the first of the changes it stands for; states between are not kept, and the
+                              state before it is shown */
 };
 
 /*

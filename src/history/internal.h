@@ -40,8 +40,8 @@ int wb_history_fail(int error, const char *format, ...) __attribute__((format(pr
 void wb_history_wait_inflight(struct wb_history *history, int64_t when);
 
 /*
- * The end of whatever tells a state at `when`: `r`, or -EIO (and a line) where that is before what was forgotten by
- * age. Asked last, since what such states need is taken away while it is read.
+ * The last call of each function that returns a state at `when`: `r`, or -EIO (and a line) if `when` is before the
+ * horizon. Called last, since the data of such states is deleted while it is read.
  */
 ssize_t wb_history_end(struct wb_history *history, int64_t when, ssize_t r);
 
@@ -54,8 +54,8 @@ struct wb_log_scan {
     int64_t when;
     bool given; /* the record in view was returned */
     unsigned left_out; /* GAPs that were passed over: an earlier state was recorded as a whole before each */
-    bool doubts;  /* set by who lowers `when` to look for what confirms an entry: then no GAP is passed over */
-    bool through; /* set after opening, by who can do with less: a GAP of a power cut is returned, and ends nothing */
+    bool doubts;  /* set by a caller that lowers `when` to confirm an entry: then no GAP is passed over */
+    bool through; /* set after opening, if less is enough: a GAP of a power cut is returned, and ends nothing */
 };
 
 /* -EIO, and the reason, where the log lacks a change and no record says so yet (store/cache/gaps.h); else 0. */
@@ -69,8 +69,8 @@ void wb_log_scan_close(struct wb_log_scan *scan);
 
 /*
  * The next older record with `when` > trace->when; valid until the next call. 0, WB_END, or -errno;
- * -EIO (with a line) at a damaged record or a gap, behind which nothing is certain. What a power cut takes is the end
- * of a log: what older records tell is still so, and only what none of them tells is not known.
+ * -EIO (with a line) at a damaged record or a gap, behind which nothing is certain. A power cut takes the end of a
+ * log: older records are still valid, and only state that none of them contains is unknown.
  */
 int wb_log_scan_next(struct wb_log_scan *scan, const struct wb_record **ret);
 
@@ -108,7 +108,7 @@ static inline bool wb_born_after(struct wb_object object, int64_t when)
 
 /*
  * Whether a record has to confirm that a name had the object at trace->when, because it may have been made later. As a
- * rule a later name has its record; what was made while nothing was recorded is known by its birth only.
+ * rule a later name has its record; an object made while nothing was recorded is known by its birth only.
  */
 static inline bool wb_log_scan_doubts(const struct wb_log_scan *scan, struct wb_object object)
 {
@@ -129,11 +129,11 @@ const struct wb_slot *wb_log_scan_slot(const struct wb_record *record, const cha
 /*
  * What a walk over the parent's catalog found out about the object's attributes at T. Every `when` in a
  * log is greater than those before it, so neither part can become wrong; unless the log
- * is replaced, which its identity tells.
+ * is replaced, which its identity reveals.
  */
 struct wb_hint {
     bool valid;
-    bool found;           /* the earliest record after T is of `when` and tells `attrs` */
+    bool found;           /* the earliest record after T is of `when` and has `attrs`   */
     struct wb_object log; /* identity of the log's file                                 */
     uint64_t seen;        /* !found: no record about it lies below this offset          */
     int64_t when;
@@ -155,29 +155,29 @@ int wb_revision_new(struct wb_revision *parent, const char *name, struct wb_obje
                     struct wb_revision **ret);
 
 /*
- * The same for what a catalog says was in `dir`. -EIO where it is a directory that is above `dir` at the same moment:
- * no tree is like that, and whoever walks it would never come to an end.
+ * The same for an object that was in `dir` by a catalog. -EIO if it is a directory that is above `dir` at the same
+ * moment: no tree is like that, and a walk over it would never end.
  */
 int wb_revision_below(struct wb_revision *dir, const char *name, struct wb_object object, uint32_t mode,
                       struct wb_revision **ret);
 
-/* An object's birth may be told a little later than the `when` of its record. */
+/* An object's birth may be a little later than the `when` of its record. */
 #define WB_BIRTH_SLACK (60 * WB_WHEN_SECOND)
 
 /* Names of the root that are ours. */
 bool wb_revision_hides(const struct wb_revision *dir, const char *name);
 
-/* ---- places (locate.c) ----------------------------------------------------------------------- */
+/* ---- places (resolve.c) ---------------------------------------------------------------------- */
 
 /*
  * Finds the object as it is now: an O_PATH descriptor in *ret_fd (-1 for WB_LOST) and, for WB_LINKED, its
  * path (g_free); ret_path may be NULL, then the graveyard is looked at before catalogs are walked,
- * and WB_LINKED is also said of what is in it.
- * enum wb_link_state or -errno; WB_LOST only where the records say that it was removed.
+ * and WB_LINKED is also returned for an object in it.
+ * enum wb_link_state or -errno; WB_LOST only if the records say that it was removed.
  */
 int wb_resolve(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path);
 
-/* Directories found lately (located.c): a descriptor of the caller's own, or -1. Thread-safe. */
+/* Directories found lately (dirfd_cache.c): a descriptor of the caller's own, or -1. Thread-safe. */
 struct wb_dirfd_cache *wb_dirfd_cache_new(void);
 struct wb_dirfd_cache *wb_dirfd_cache_free(struct wb_dirfd_cache *dirfd_cache);
 int wb_dirfd_cache_get(struct wb_dirfd_cache *dirfd_cache, struct wb_object object);
@@ -211,7 +211,7 @@ struct wb_listing_entry {
     char *name;
     struct wb_object object;
     uint32_t mode;
-    int64_t ctime; /* as far as names tell: it had no later one at T      */
+    int64_t ctime; /* by the records of names: it had no later one at T   */
     bool doubtful; /* while it is built: born after T as its inode has it */
 };
 

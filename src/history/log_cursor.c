@@ -31,7 +31,7 @@ int wb_log_cursor_open(struct wb_log_cursor *source, const struct wb_store *stor
     int fd;
 
     *source = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
-    /* What a power cut took is told by a GAP before anybody looks. */
+    /* This records a GAP for a tail that a power cut took, before the log is read. */
     if (store->writable)
         (void)wb_store_tail_is_lost(store, object, file);
     fd = wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC);
@@ -107,7 +107,7 @@ const struct wb_slot *wb_record_slot(const struct wb_record *record, const char 
 
 bool wb_slot_gains(const struct wb_record *record, const struct wb_slot *slot)
 {
-    /* A whiteout takes the place of what was renamed away, in the very record that tells of it. */
+    /* A whiteout takes the place of a renamed entry in the same record that records the rename. */
     return slot->from_length > 0 ||
            (record->op != WB_OP_UNLINK && record->op != WB_OP_RMDIR && record->op != WB_OP_RENAME);
 }

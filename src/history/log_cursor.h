@@ -27,8 +27,8 @@ int wb_log_cursor_open(struct wb_log_cursor *source, const struct wb_store *stor
                        enum wb_object_file file);
 
 /*
- * A second source on the same log, standing just before the record `other` has in view: what is
- * newer need not be read again.
+ * A second source on the same log, standing just before the record `other` has in view: newer
+ * records need not be read again.
  */
 int wb_log_cursor_fork(struct wb_log_cursor *source, const struct wb_log_cursor *other);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Spots: an object at a moment, with the names it is reached by. They hold nothing that later
- * changes could make wrong: where an object is now is found out each time (locate.c).
+ * changes could make wrong: where an object is now is found out each time (resolve.c).
  */
 #include "history/internal.h"
 
@@ -165,7 +165,7 @@ static int confirm_birth(struct wb_log_scan *scan, const char *name, struct entr
         slot = wb_log_scan_slot(record, name);
         if (slot && wb_slot_gains(record, slot))
             return 0;
-        /* Lost by then, and what has it now came while nothing was recorded. */
+        /* Lost by then; the present holder of the name came while nothing was recorded. */
         if (slot) {
             r = WB_END;
             break;

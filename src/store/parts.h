@@ -73,7 +73,7 @@ void wb_inflight_raise(struct wb_inflight *inflight, int64_t when);
 int wb_inflight_sync(struct wb_inflight *inflight);
 /* Whether no change is announced, nor one that failed. */
 bool wb_inflight_is_idle(const struct wb_inflight *inflight);
-/* Of an idle one, into a copy of its file: what it says of the clock when it is closed. 0 or -errno. */
+/* Of an idle one, into a copy of its file: its fields of the clock as they are when it is closed. 0 or -errno. */
 int wb_inflight_write_rested(const struct wb_inflight *inflight, int dir_fd);
 /* All metadata of the file system to stable storage. */
 int wb_inflight_commit(struct wb_inflight *inflight);
@@ -93,7 +93,7 @@ void wb_actors_go_on(struct wb_actors *actors, struct wb_actors *other);
 
 /* ---- the timeline (timeline.c) --------------------------------------------------------------- */
 
-/* Opens what there is of it, in constant time; what is wrong with it the next pass mends. Only memory may fail. */
+/* Opens the existing list in constant time; the next pass mends any fault of it. Fails only without memory. */
 int wb_timeline_open(struct wb_store *store);
 /* With a last pass, if that is not much. */
 struct wb_timeline *wb_timeline_free(struct wb_store *store);
@@ -143,11 +143,11 @@ void wb_log_cache_note_checked(struct wb_log_cache *cache, struct wb_object obje
 int wb_store_open_file_as_is(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
                              int flags);
 
-/* A log that was just opened: what it lacks is told. 0 or -errno (log_cut.c). */
+/* For a log that was just opened: records a lost tail as a GAP. 0 or -errno (tail_loss.c). */
 int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct wb_object object,
                               enum wb_object_file file);
 
-/* ---- content and logs under way to the disk (settling.c, unstamped.c) ------------------------- */
+/* ---- content and logs under way to the disk (settling.c, log_mtime.c) ------------------------- */
 
 /* Opens the file, or makes it, so that there is room for a note; with the mutex held, or where nobody else is. 0,
  * -ENOENT where it is not to be made, or another -errno. */

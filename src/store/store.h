@@ -57,7 +57,7 @@ struct wb_store {
     bool truncate_writes; /* wb_store_before_truncate                                      */
     bool can_clone; /* SRC and store can share extents (FICLONERANGE)                          */
     dev_t src_dev;
-    bool exchange_hides; /* on SRC's file system RENAME_EXCHANGE leaves the ctime of what it renames as it is (XFS) */
+    bool exchange_hides; /* on SRC's file system RENAME_EXCHANGE leaves the ctime of the renamed inode as it is (XFS) */
     bool layered; /* SRC is on an overlayfs (layers.h) */
     struct wb_header header;
     _Atomic int64_t horizon; /* see wb_store_horizon */
@@ -84,13 +84,13 @@ struct wb_store {
     struct wb_identities *identities; /* identities.h; NULL: each inode is an object by itself  */
     atomic_uint dir_moves;        /* how many directories got another place */
     bool lets_through;            /* what cannot be recorded is changed all the same, and leaves a gap */
-    /* Logs are written anew by one at a time; who forgets (erase) does not wait for who packs (compact). */
+    /* Logs are rewritten by one thread at a time; an erasure does not wait for a compaction. */
     pthread_mutex_t rewriting;
     atomic_int rewrite_wanted; /* so many wait for a compaction to give up */
     atomic_int rewrite_awaited; /* and so many for one that nobody asked for */
     atomic_uint rewrites;      /* see wb_rewriting_own */
     atomic_uint holds;         /* pins.h */
-    atomic_uint moves; /* how often it changed place (store_follow.h): what was opened before is another store's */
+    atomic_uint moves; /* how often it changed place (store_follow.h): older descriptors are another store's */
     _Atomic uint64_t grown;    /* see wb_store_note_growth */
     struct wb_spenders *spenders; /* spenders.h */
     _Atomic uint64_t user_limit;  /* the same: so many bytes each user; 0: no limit */
@@ -110,14 +110,14 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
 struct wb_store *wb_store_free(struct wb_store *store);
 
 /*
- * The history takes so many bytes more: records, and files that were deleted. Whoever keeps it within a budget has to
- * know without looking at all of it. What it gives back is not told here, nor what is shared with others: between two
- * times that it is measured, this is the most it can have grown by.
+ * Counts that the history has grown by so many bytes: records, and files that were deleted. A budget needs that number
+ * without a look at all of the history. Bytes that are freed or shared with others are not subtracted: between two
+ * measurements, this is the most it can have grown by.
  * `actor`: of the record; `owner`: for whom it counts where that is nobody (spenders.h).
  */
 void wb_store_note_growth(struct wb_store *store, uint32_t actor, uint32_t owner, uint64_t bytes);
 
-/* Whether some process has the store open for writing, told without touching the lock. */
+/* Whether some process has the store open for writing; does not touch the lock. */
 bool wb_store_is_held(const struct wb_store *store);
 
 /*
@@ -133,7 +133,7 @@ void wb_store_claim(struct wb_store *store);
 int64_t wb_store_tick(struct wb_store *store);
 
 /*
- * The present by the same clock, for what is meant by "five minutes ago": where the wall clock was set back, it is not
+ * The present by the same clock, for times such as "five minutes ago": even if the wall clock was set back, it is not
  * before any change.
  */
 int64_t wb_store_now(const struct wb_store *store);
@@ -145,29 +145,29 @@ int64_t wb_store_now(const struct wb_store *store);
  * Thread-safe, lock-free.
  */
 int64_t wb_store_last_change(const struct wb_store *store);
-/* The same for who only reads, as far as whoever writes has written it down: WB_WHEN_PRESENT where it is not known. */
+/* The same for a process that only reads, as far as the writer has stored it: WB_WHEN_PRESENT if it is not known. */
 int64_t wb_store_look_for_change(const struct wb_store *store);
 
 /*
- * What was before this moment was forgotten by age (vprune), and no state of it may be told: 0 where nothing was.
- * Whoever tells a state of T asks for it after he has all of it, since what is no longer needed is taken away while
- * others read.
- * Without the right to write, it is read anew each time; INT64_MAX - 1 where it cannot be.
+ * History before this moment was forgotten by age (vprune), and no state of it may be returned: 0 if nothing was.
+ * A caller that reads a state of T must call this after it has read all of the state, since data that is no longer
+ * needed is deleted while others read.
+ * Without the right to write, it is read anew each time; INT64_MAX - 1 if it cannot be read.
  */
 int64_t wb_store_horizon(const struct wb_store *store);
 
 /*
  * Makes that moment later, in two parts, so that nobody waits for the disk: first, with all changes of the tree kept
  * away, for this process; then durably, before anything is taken away that only states before it need. 0 or -errno,
- * and then it is what it was. By one at a time, who holds `forgetting`.
+ * and then it is what it was. The caller holds `forgetting`.
  */
 void wb_store_hide_before(struct wb_store *store, int64_t when);
 int wb_store_forget_hidden(struct wb_store *store);
 
 /*
- * Owns `rewriting`, for who forgets or brings back what was deleted: a compaction under way gives up, also one that
- * owns nothing just now. Whoever packs looks at `rewrites` when he looks at the files, and once more before he gives
- * them what he made of them.
+ * Acquires `rewriting`, for an erasure or for the return of a deleted file: a compaction under way aborts, also one
+ * that owns nothing just now. A compaction reads `rewrites` when it reads the files, and once more before it replaces
+ * them by its result.
  */
 static inline void wb_rewriting_own(struct wb_store *store)
 {
@@ -177,7 +177,7 @@ static inline void wb_rewriting_own(struct wb_store *store)
     atomic_fetch_add(&store->rewrites, 1);
 }
 
-/* For who packs, or forgets a log at a time: only what packs by itself gives up for that. */
+/* For a compaction, or an erasure of one log at a time: only a background compaction aborts for that. */
 static inline void wb_rewriting_await(struct wb_store *store)
 {
     atomic_fetch_add(&store->rewrite_awaited, 1);
@@ -189,14 +189,14 @@ static inline void wb_rewriting_await(struct wb_store *store)
 
 /*
  * statx of dir_fd/name (name NULL or "": of the fd itself, which may be O_PATH) without following
- * a link. Fills what is asked for (either may be NULL). 0 or -errno; when `store` is given, -EXDEV for an inode of a
+ * a link. Fills `object` and `attrs` (either may be NULL). 0 or -errno; when `store` is given, -EXDEV for an inode of a
  * device other than SRC's, or a directory that is in several layers of an overlayfs. Without one, an inode is itself:
- * for files of the store, and for who looks after the store itself.
+ * for files of the store, and for code that maintains the store itself.
  */
 int wb_object_stat(const struct wb_store *store, int dir_fd, const char *name, struct wb_object *object,
                    struct wb_attrs *attrs, struct stat *st);
 
-/* Whether files there can be told from each other for good: by birth, or by a handle that lasts. */
+/* Whether files there can be distinguished for good: by birth, or by a handle that lasts. */
 bool wb_object_lasts(int dir_fd);
 
 /* ---- logs of objects, cached (logs.c) -------------------------------------------------------- */
@@ -241,7 +241,7 @@ int wb_store_sync_listed(struct wb_store *store);
 /* What wb_store_sync_all does, and all content of the file system of SRC. */
 int wb_store_sync_content(struct wb_store *store);
 
-/* A file was synced, after its log: what may be on the disk of it, the log has. */
+/* A file was synced, after its log: the log has a record of all its content that may be on the disk. */
 void wb_store_note_clean(struct wb_store *store, struct wb_object object);
 
 /*
@@ -255,9 +255,9 @@ int wb_writeback_recover(struct wb_store *store);
 
 /*
  * Between suspend and resume, the undo log of an object may be changed in its place, which moves its time of
- * modification: a power cut does not make a gap of it then (unstamped.c). Records that are appended meanwhile are
- * durable before their change is made. One log at a time, by who owns `rewriting`. Where resume fails, that goes on
- * until it succeeds. Prepare takes the room that is needed for it, while there is some. 0 or -errno.
+ * modification: a power cut does not make a gap of it then (log_mtime.c). Records that are appended meanwhile are
+ * durable before their change is made. One log at a time, by the thread that owns `rewriting`. If resume fails, that
+ * state lasts until it succeeds. Prepare takes the room that is needed for it, while there is some. 0 or -errno.
  */
 int wb_log_mtime_prepare(struct wb_store *store);
 int wb_log_mtime_suspend(struct wb_store *store, struct wb_object object);
@@ -292,7 +292,7 @@ struct wb_actor {
 };
 int wb_store_actor_info(const struct wb_store *store, uint32_t index, int64_t when, struct wb_actor *ret);
 
-/* The user alone, cached, for who asks of each record. 0, WB_ABSENT or -errno. */
+/* The user alone, cached, for callers that need it for each record. 0, WB_ABSENT or -errno. */
 int wb_store_actor_uid(struct wb_store *store, uint32_t index, int64_t when, uint32_t *ret);
 
 /* Reduces the command line to the base name of the program: its arguments and directories are not for other users. */
@@ -304,8 +304,8 @@ void wb_store_set_commands(struct wb_store *store, enum wb_commands commands);
 /*
  * For vrm: the file of actors goes on in the file `temporary`, which has the same records in the same places, with
  * other commands, and is on stable storage. An index is a record's offset in that file / 8 + 1. From before it is
- * copied until it is exchanged it must be held, so that nobody is written down in between; who syncs it
- * meanwhile or asks for an actor need not know. 0 or -errno.
+ * copied until it is exchanged it must be held, so that no actor is appended in between; code that
+ * syncs it or looks up an actor meanwhile need not know. 0 or -errno.
  */
 void wb_store_actors_hold(struct wb_store *store);
 void wb_store_actors_release(struct wb_store *store);
@@ -315,10 +315,10 @@ int wb_store_actors_exchange(struct wb_store *store, const char *temporary);
 
 /*
  * A change announces itself before its first record is appended and withdraws after the change
- * has been made (or its ABORT been written). What is still announced when the store is next
- * opened for writing is examined by recovery, and nothing else.
- * claim takes a slot and then a `when`, in this order, so that whoever asks for changes under way misses
- * none; announce writes it down (where that fails, the slot is free again).
+ * has been made (or its ABORT been written). Changes that are still announced when the store is next
+ * opened for writing are examined by recovery, and nothing else.
+ * claim takes a slot and then a `when`, in this order, so that a query of the changes under way misses
+ * none; announce writes it down (if that fails, the slot is free again).
  * Returns a slot number >= 0 (waits for a free one; -EBUSY after ten seconds), or -errno.
  */
 int wb_inflight_claim(struct wb_store *store, int64_t *ret_when);
@@ -426,8 +426,8 @@ int wb_grave_has(const struct wb_store *store, struct wb_object object, bool is_
 int wb_grave_open(const struct wb_store *store, struct wb_object object, bool is_dir, int flags);
 
 /*
- * That a file was nowhere but in the graveyard is known by its being there: so that is noted before it is taken away,
- * for who goes on after a crash. Forgotten again when nothing is left of it, and no record. 0 or -errno.
+ * Only the file in the graveyard shows that it was nowhere else: so that is noted before the file is deleted, for the
+ * continuation after a crash. The note is deleted when nothing is left of the file, and no record. 0 or -errno.
  */
 int wb_grave_note_gone(const struct wb_store *store, struct wb_object object);
 int wb_grave_forget_gone(const struct wb_store *store, struct wb_object object);

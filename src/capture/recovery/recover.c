@@ -45,7 +45,7 @@ static int holds(const struct wb_suspect *suspect, int dir_fd, const char *name,
     return wb_object_equal(found, object);
 }
 
-/* Whether every name is as it was before the change: 1, 0, or -errno where that cannot be told. */
+/* Whether every name is as it was before the change: 1, 0, or -errno if that cannot be determined. */
 static int suspect_names_untouched(const struct wb_suspect *suspect)
 {
     for (unsigned i = 0; i < suspect->slot_count; i++) {
@@ -140,8 +140,8 @@ int wb_suspect_find(const struct wb_suspect *suspect, struct wb_object object, c
 }
 
 /*
- * Without the access time: whoever reads a file moves it, among them the daemon itself when it looks at the bytes
- * that are about to be lost. Only of who sets it does it tell anything.
+ * Compares without the access time, which every reader of a file changes, among them the daemon itself when it looks at
+ * the bytes that are about to be lost. It is evidence only of a change that sets it.
  */
 static bool same_attrs(const struct wb_attrs *a, const struct wb_attrs *b, uint16_t op)
 {

@@ -43,5 +43,5 @@ struct wb_suspect {
 };
 
 /* An O_PATH descriptor of an object, buried or in suspect->where; logs[0] is its log. Or -errno. `name` (may be
- * NULL): what it is called there, or "". */
+ * NULL): its name there, or "". */
 int wb_suspect_find(const struct wb_suspect *suspect, struct wb_object object, char name[WB_NAME_MAX + 1]);

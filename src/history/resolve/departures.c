@@ -284,7 +284,7 @@ int wb_departures_of(struct wb_history *history, struct wb_object dir, struct wb
     bool worthwhile = false;
     int r;
 
-    /* Where it cannot be looked at, the pass says why. What is appended from now on makes another version of it. */
+    /* If it cannot be looked at, the pass says why. Records appended from now on make another version of it. */
     if (!alone && look_at_catalog(history, dir, &asked.version) == 0) {
         *ret = kept(cache, &asked, &worthwhile);
         if (*ret)

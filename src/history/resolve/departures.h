@@ -4,9 +4,9 @@
 /*
  * The names that objects lost in one directory, as its catalog has them: where each went, or that it was lost.
  *
- * Whoever lists a directory of the past asks this of every entry. So when a directory is asked of again, one pass over
- * its catalog gathers the departures of all objects, and they are kept for as long as the catalog is the same file of
- * the same length and time.
+ * A listing of a directory of the past looks this up for every entry. So at the second lookup in a directory, one pass
+ * over its catalog gathers the departures of all objects, and they are kept for as long as the catalog is the same file
+ * of the same length and time.
  */
 
 #include "history/history.h"

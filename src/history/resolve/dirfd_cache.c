@@ -2,8 +2,8 @@
 /*
  * Directories that were found lately, by a descriptor of each. A descriptor stays with its inode wherever
  * that moves, to the graveyard too, so it never becomes wrong; a directory that was removed for good is one
- * without links. Who walks a tree of the past finds each entry through the directory found before, instead of
- * from the root: what has moved would cost a search for each of its ancestors each time.
+ * without links. A walk over a tree of the past finds each entry through the directory found before, instead of
+ * from the root: a moved object would cost a search for each of its ancestors each time.
  */
 #include "history/internal.h"
 

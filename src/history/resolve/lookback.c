@@ -164,7 +164,7 @@ int wb_lookback_lost(struct wb_history *history, struct wb_object dir, const cha
         r = WB_ABSENT;
     if (r == 0)
         r = wb_revision_root(history, when - 1, &root);
-    /* A name that nothing has: what is there by its own is found by its object. */
+    /* A name that no entry has: the revision is found by its object. */
     if (r == 0)
         r = wb_revision_below(root, "..", dir, S_IFDIR, &revision);
     return r == 0 ? wb_revision_below(revision, name, unbind.object, unbind.attrs.mode, ret) : r;

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Short looks into a catalog, from its newest record backward: who had a name last, where a
+ * Short looks into a catalog, from its newest record backward: the last object with a name, where a
  * directory was. Each reads one log once, in constant memory.
  */
 
@@ -40,8 +40,8 @@ int wb_lookback_place(const struct wb_store *store, struct wb_object dir, int64_
 int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t when, struct wb_revision **ret);
 
 /*
- * What dir's entry `name` lost by the change at `when`, as it was just before, wherever the directory was: for who asks
- * for nothing of its way there. 0, WB_ABSENT, -EIO, or -errno.
+ * The object that dir's entry `name` lost by the change at `when`, as it was just before, wherever the directory was:
+ * for callers that do not need the path there. 0, WB_ABSENT, -EIO, or -errno.
  */
 int wb_lookback_lost(struct wb_history *history, struct wb_object dir, const char *name, int64_t when,
                      struct wb_revision **ret);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The way of an object that was renamed: from name to name, as the catalogs of its directories tell. */
+/* Follows an object that was renamed: from name to name, by the catalogs of its directories. */
 #include "history/internal.h"
 
 #include "format/object_key.h"
@@ -29,8 +29,8 @@ static void departures_free(void *data)
 
 /*
  * All departures from `dir` later than `when`; later visits of the way ask for later ones. Those since the beginning
- * of the way are asked for, so that whoever follows other objects from that moment on finds them; but what is not
- * known of the time before `when` does not matter. NULL: *ret_error.
+ * of the way are gathered, so that a search for other objects from that moment on finds them; but unknown
+ * changes before `when` do not matter. NULL: *ret_error.
  */
 static const struct wb_departures *departures(struct way *way, struct wb_object dir, int64_t when, int *ret_error)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Where the object of a revision is now. Whatever way it was found, its identity is compared with the
- * one looked for, so the ways are tried in the order of what they cost:
+ * one looked for, so the ways are tried in the order of their cost:
  *
  *   1. the names it had at T, which are mostly those it has still;
- *   2. a directory: the places its catalog tells (store/object/catalog_path.h); without a catalog it never
+ *   2. a directory: the places that its catalog records (store/object/catalog_path.h); without a catalog it never
  *      moved, and is below the directory it was in, wherever that is;
  *   3. the graveyard;
- *   4. a file that was renamed: from name to name, as the catalogs of its directories tell.
+ *   4. a file that was renamed: from name to name, by the catalogs of its directories.
  *
  * A record is written before its change, so the last step of a way may still lie ahead: the step
  * before is tried too, and then the whole once more.
@@ -137,8 +137,8 @@ static int descend(struct wb_history *history, GPtrArray *revisions, int *fd, ch
 }
 
 /*
- * The nearest directory at or above the revision that has a catalog is found by that; what is below
- * it never moved. 1 found, 0 not, or -errno.
+ * The nearest directory at or above the revision that has a catalog is found by that; the path below
+ * it never changed. 1 found, 0 not, or -errno.
  */
 static int try_places(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path)
 {
@@ -274,7 +274,7 @@ static int locate(struct wb_history *history, struct wb_revision *revision, int 
             wb_dirfd_cache_put(history->dirfd_cache, revision->object, *ret_fd);
         if (r != WB_LOST)
             return r;
-        /* It may have moved while it was sought, unless nothing did. What was removed for good is not waited for. */
+        /* It may have moved during the search, unless nothing did. A removed object is not waited for. */
         still = wb_inflight_stayed_quiet(history->store, quiet);
         if (lost && (attempt > 1 || still))
             return WB_LOST;

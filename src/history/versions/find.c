@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Resolves paths given to tools: of objects that exist, that were deleted, or that are named at a moment. The last
- * component is left to the caller, who may need its history and not its state.
+ * component is left to the caller, which may need its history and not its state.
  */
 #include "history/history.h"
 

@@ -409,9 +409,9 @@ int wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_o
  */
 
 /*
- * A round gives to the disk what was appended to. Whoever needs that waits for a round that began after he asked: what
- * one takes is dirty for nobody else, though it is not on the disk before the round has ended. True: he carries one out
- * himself, and ends it; false: another has.
+ * A round syncs the logs that were appended to. A caller waits for a round that began after its call: a log that a
+ * round takes is no longer marked dirty, although it is not on the disk before the round has ended. True: the caller
+ * carries out a round itself, and ends it; false: another thread has done so.
  */
 static bool log_cache_begin_round(struct wb_log_cache *cache)
 {

@@ -158,7 +158,7 @@ int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create)
             return -errno;
     }
     found.stamp = st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec;
-    /* Cutting does not take away what tells that something was lost. */
+    /* ftruncate changed the time of modification, which is the evidence of the loss: restore it. */
     if (st.st_size > 0 && found.tail < end)
         wb_log_set_mtime(fd, found.stamp);
     log = g_try_new0(struct wb_log, 1);
@@ -208,7 +208,7 @@ static int measure_payload(struct wb_record *record, const struct iovec *payload
     return 0;
 }
 
-/* A change at `when` is going to be recorded: what was not recorded ends just before it. */
+/* A change at `when` is going to be recorded: the open GAP ends just before it. */
 static int end_gap(struct wb_log *log, int64_t when)
 {
     struct wb_record gap = {.type = WB_REC_GAP, .when = MAX(when - 1, log->last_when),
@@ -348,7 +348,7 @@ int wb_log_sync(struct wb_log *log, int dir_fd, const char *path)
     exchanges = log->exchanges;
     pthread_mutex_unlock(&log->lock);
 
-    /* Appending goes on meanwhile: what comes after `tail` is not promised. */
+    /* Other threads may append meanwhile: records after `tail` are not promised. */
     if (synced < tail && fdatasync(log->fd) < 0)
         return -errno;
     if (!name_synced) {

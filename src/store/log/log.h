@@ -39,8 +39,8 @@ struct wb_log {
     bool listed_known; /* the manifest could be read where it lists the log       */
     bool unlisted;     /* has news for the manifest                               */
     uint64_t listed;   /* how far it reaches by the manifest, or will soon: never cut below that */
-    bool mtime_untrusted; /* its time tells nothing: what is appended is synced at once (unstamped.c) */
-    uint64_t noted;    /* timeline.c: the pass that was told of its last record   */
+    bool mtime_untrusted; /* its time proves nothing: each record is synced when appended (log_mtime.c) */
+    uint64_t noted;    /* timeline.c: the pass for which the log was noted        */
     pthread_mutex_t lock;
     struct wb_log *taken; /* logs.c: the next one that is given to the disk */
     void *cached;      /* logs.c: the entry of the cache that holds it            */
@@ -49,7 +49,7 @@ struct wb_log {
 /* Ends the GAP that is open, just before `when`; without one, nothing. With log->lock held. 0 or -errno. */
 int wb_log_end_gap_locked(struct wb_log *log, int64_t when);
 
-/* How often a GAP that was open was ended, in any log of this process: who knows of one looks again when this grew. */
+/* How often an open GAP was ended, in any log of this process: a caller that knows of one looks again if this grew. */
 uint64_t wb_log_gaps_ended(void);
 
 /* Pieces a payload may consist of. */
@@ -80,13 +80,13 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
 /*
  * A log's time of modification is the `when` of its newest record. It reaches the disk with the other metadata of the
  * file system, not later than whatever the change brings about in names, sizes and times, while the record itself may
- * lag behind: so after a power cut it tells of records that did not get there. For who changes a log by other ways.
- * 0 or -errno: then the time is later than the record, and a power cut makes a gap of what is none.
+ * lag behind: so after a power cut it reveals that records were lost. For code that changes a log by other means.
+ * 0 or -errno: on an error the time is later than the record, and a power cut leads to a gap although nothing was lost.
  */
 int wb_log_set_mtime(int fd, int64_t when);
 
 struct wb_store;
-/* Appends a GAP: records later than `since` were lost (log_cut.c). The caller holds log->lock. 0 or -errno. */
+/* Appends a GAP: records later than `since` were lost (tail_loss.c). The caller holds log->lock. 0 or -errno. */
 int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log, int64_t since);
 
 /* Where in the file an offset of the log is that is not packed. */
@@ -117,7 +117,7 @@ int wb_log_sync(struct wb_log *log, int dir_fd, const char *path);
 struct wb_log_reader {
     int fd;
     struct wb_log_bytes bytes;
-    uint64_t position;  /* backward: end of what is not yet read; forward: its beginning */
+    uint64_t position;  /* backward: end of the unread part; forward: its beginning        */
     uint64_t end;       /* the log as it was when the reader was opened (or refreshed)   */
     uint8_t *window;
     uint64_t window_offset;
@@ -129,7 +129,7 @@ struct wb_log_reader {
      * it covers may be passed over unread; it is not asked where aborted changes or gaps are concerned. */
     bool (*pass)(const struct wb_record *index, void *data);
     void *pass_data;
-    uint8_t *copies; /* of an INDEX: heads and bodies of what lies before `position` */
+    uint8_t *copies; /* of an INDEX: heads and bodies of records before `position` */
     size_t copies_room, copies_at, copies_end;
     uint64_t known_from, known_to; /* bytes of which an INDEX says that they are one, too; 0, 0 */
 };
@@ -152,8 +152,8 @@ void wb_log_reader_seek(struct wb_log_reader *reader, uint64_t position);
 int wb_log_reader_refresh(struct wb_log_reader *reader);
 
 /*
- * Backward, as replay wants it: aborted changes and their ABORT records are left out, and so are INDEX records, but
- * what they hold is used: payloads between the records they cover are not touched. The same
+ * Backward, as replay needs it: aborted changes and their ABORT records are left out, and so are INDEX records, but
+ * their content is used: payloads between the records they cover are not touched. The same
  * results as wb_log_reader_prev. `skip` remembers the aborts whose targets lie still further back
  * (never more than there are in-flight slots); zero it to begin, and begin at the tail.
  */

@@ -3,8 +3,9 @@
 
 /*
  * The bytes of a log, wherever they are: a log file may begin with a pack (docs/format.md, Packed logs), which stands
- * for the first bytes of the log. All offsets are those in the log; only what is told here to be of the file
- * (physical) is not. So whoever holds the place of a record need not know whether it was packed meanwhile.
+ * for the first bytes of the log. All offsets are offsets in the log, unless a comment or a name here says that they
+ * are in the file (physical). So a caller that keeps the place of a record need not know whether it was packed
+ * meanwhile.
  *
  * Unpacked chunks and tables are kept in a cache of fixed size that all readers share. Thread-safe.
  */
@@ -18,11 +19,10 @@ struct wb_log_map;
 struct wb_log_bytes {
     int fd;                 /* not owned */
     struct wb_log_map *map; /* NULL: not packed */
-    bool second;            /* the head is damaged: what it says is from its copy at the end of the pack */
+    bool second;            /* the head is damaged: its copy at the end of the pack is used */
 };
 
-/* Looks how the file begins. A pack is not known for one where both its heads are damaged: what is read then is no
- * record. */
+/* Looks how the file begins. A pack with both heads damaged is not recognized: the bytes read then are no record. */
 int wb_log_bytes_open(struct wb_log_bytes *bytes, int fd);
 void wb_log_bytes_close(struct wb_log_bytes *bytes);
 
@@ -37,7 +37,7 @@ uint64_t wb_log_bytes_packed(const struct wb_log_bytes *bytes);
 int wb_log_bytes_read(const struct wb_log_bytes *bytes, void *data, size_t length, uint64_t offset, size_t *ret);
 int wb_log_bytes_exact(const struct wb_log_bytes *bytes, void *data, size_t length, uint64_t offset);
 
-/* As wb_log_bytes_read, but what is damaged reads as bytes that are neither a record nor blank. */
+/* As wb_log_bytes_read, but damaged parts read as bytes that are neither a record nor blank. */
 int wb_log_bytes_scan(const struct wb_log_bytes *bytes, void *data, size_t length, uint64_t offset, size_t *ret);
 
 /* The same, of a descriptor of which nothing is known yet. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Chunks of packed logs, unpacked, and the tables that tell where they are: the ones used last are kept,
- * a fixed number of them for the whole process. They are known by their checksums, not by their files, so a log that
- * is replaced leaves nothing wrong behind.
+ * Cache of unpacked chunks of packed logs, and of the tables that state where they are: those used last are kept,
+ * a fixed number of them for the whole process. They are identified by their checksums, not by their files, so the
+ * replacement of a log leaves no wrong entry behind.
  */
 #include "store/log/log_bytes.h"
 
@@ -220,7 +220,7 @@ static int get_chunk(struct wb_log_map *map, int fd, uint32_t index, struct chun
     *ret = chunk;
     if (chunk)
         return 0;
-    /* One step at most: what is referred to refers to nothing. */
+    /* One step at most: a chunk that is referred to has no reference itself. */
     if (entry->reference != 0)
         r = get_chunk(map, fd, index + entry->reference, &prefix);
     if (r < 0)
@@ -252,7 +252,7 @@ int wb_log_chunk_read(struct wb_log_map *map, int fd, uint32_t index, void *data
     struct chunk *chunk;
     int r;
 
-    /* Records verify themselves: what is not compressed is read as if it were not packed. */
+    /* Records verify themselves: an uncompressed chunk is read as if it were not packed. */
     if (entry->method == WB_PACK_PLAIN) {
         r = wb_pread_exact(fd, data, length, entry->at + within);
         return r == -ENODATA ? -EBADMSG : r;

@@ -136,8 +136,8 @@ static int prev_record(struct wb_log_reader *reader, struct wb_log_skip *skip, s
 static void place_stage(struct wb_log_skip *skip, struct wb_record *record)
 {
     /*
-     * The end of what was under way when the power failed may be among what is lost. It was after all that is known of
-     * it, and before whatever comes next.
+     * The end of a stage that was under way when the power failed may be among the lost records. It was after all known
+     * records of the stage, and before any later one.
      */
     if (record->type == WB_REC_GAP && wb_gap_is_partial(record->gap.reason))
         skip->stage_cut = MAX(record->gap.since, 1);
@@ -205,7 +205,7 @@ int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_ski
     int r;
 
     while ((r = prev_record(reader, skip, ret)) == 0) {
-        /* In the place of what told nothing of its own: like that, it is passed over. */
+        /* This filler replaced records that stated nothing of their own: skip it as they were skipped. */
         if (ret->type == WB_REC_FILLER && ret->filler.until == 0)
             continue;
         r = wb_log_skip_judge(skip, ret);

@@ -29,7 +29,7 @@ struct gathering {
     struct wb_rec_index index;
 };
 
-/* The attributes of the log's own object, where the record tells them. */
+/* The attributes of the log's own object, if the record contains them. */
 static const struct wb_attrs *own_attrs(const struct wb_record *record, struct wb_object object)
 {
     switch (record->type) {

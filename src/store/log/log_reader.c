@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <glib.h>
 
-/* The window grows with the walk: who wants the last record only does not pay for 64 KiB. */
+/* The window grows with the walk: a caller that reads the last record only does not pay for 64 KiB. */
 #define WINDOW (64u * 1024)
 #define WINDOW_FIRST (8u * 1024)
 
@@ -213,7 +213,7 @@ int wb_log_reader_next(struct wb_log_reader *reader, struct wb_record *ret)
     r = wb_log_scan_forward(&reader->bytes, begin, reader->end, &scan);
     if (r < 0)
         return r;
-    /* Nothing sound follows; but what is packed was whole once. */
+    /* Nothing sound follows; but packed bytes were whole once. */
     if (scan.kind != WB_SCAN_DAMAGED && begin < wb_log_bytes_unpacked(&reader->bytes))
         scan = (struct wb_scan){WB_SCAN_DAMAGED, begin, wb_log_bytes_unpacked(&reader->bytes)};
     if (scan.kind != WB_SCAN_DAMAGED)

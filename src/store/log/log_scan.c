@@ -50,7 +50,7 @@ static int scan_exact(const struct wb_log_bytes *bytes, void *data, size_t lengt
     return done == length ? 0 : -ENODATA;
 }
 
-/* The total that the trailer before `end` tells, if it can be one: 0, -EBADMSG or -errno. */
+/* The total length that the trailer before `end` states, if it is plausible: 0, -EBADMSG or -errno. */
 static int probe_trailer(const struct wb_log_bytes *bytes, uint64_t end, uint32_t *total)
 {
     uint8_t data[WB_TRAILER_SIZE];
@@ -186,7 +186,7 @@ static int find_heads(struct walk *walk, uint64_t end, bool tail, struct heads *
 }
 
 /*
- * Whether a trailer in (begin, end] tells of a record that began at `begin`: then that record was whole once
+ * Whether a trailer in (begin, end] belongs to a record that began at `begin`: then that record was whole once
  * and is damaged now. *ret is where it ended. 1, 0 or -errno.
  */
 static int find_trailer(struct walk *walk, uint64_t begin, uint64_t end, uint64_t *ret)

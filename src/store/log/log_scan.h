@@ -5,7 +5,7 @@
  * Finding the way again in a log whose frames cannot be followed: after damage, or at a tail that a
  * crash left unfinished. Slow and thorough; nothing here runs while a log is sound.
  *
- * What is looked for is a head that verifies, on a boundary of 8 bytes. Payloads are made of users' bytes and may
+ * The search is for a head that verifies, on a boundary of 8 bytes. Payloads are made of users' bytes and may
  * hold a copy of a log, so a head that lies inside of a record whose own head verifies does not
  * count, whether that record is whole or was cut off.
  */
@@ -17,7 +17,7 @@
 enum wb_scan_kind {
     WB_SCAN_RECORD,     /* the record at `from` is whole, only its trailer is damaged          */
     WB_SCAN_UNFINISHED, /* nothing from `from` on was ever a whole record                      */
-    WB_SCAN_DAMAGED,    /* [from, to) was something once; what lies outside can be followed    */
+    WB_SCAN_DAMAGED,    /* [from, to) was something once; bytes outside of it can be followed  */
 };
 
 struct wb_scan {
@@ -34,8 +34,8 @@ int wb_log_probe(int fd, uint64_t offset, uint8_t data[WB_SCAN_BUFFER], struct w
 
 /*
  * No record ends at `end`: where does the last one before it? `tail`: nothing is known to follow, so that an
- * unfinished record is possible. Reads at most the whole log once. 0 or -errno. What is packed was whole once: no
- * part of it is ever unfinished, however it looks.
+ * unfinished record is possible. Reads at most the whole log once. 0 or -errno. Packed bytes were whole once: no
+ * part of them is ever unfinished, however it looks.
  */
 int wb_log_scan_back(const struct wb_log_bytes *bytes, uint64_t end, bool tail, struct wb_scan *ret);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Who made a change. A process is written down once; records point to it by an index, which is its
+ * The actor of each change. A process is written down once; records point to it by an index, which is its
  * record's offset / 8 + 1, so that reading an actor is one read.
  *
- * Looking at /proc for each change would cost more than the change, so what was found is taken
- * for true for a moment. The cache has a fixed size: one process pushes out another.
+ * Looking at /proc for each change would cost more than the change, so a result is
+ * assumed to be true for a moment. The cache has a fixed size: one process pushes out another.
  */
 #include "store/parts.h"
 
@@ -206,7 +206,7 @@ static size_t read_command(uint32_t uid, uint32_t pid, bool known, char command[
     size_t length, begin = 0;
     ssize_t n;
 
-    /* The kernel itself: what was mapped is written back, or a file is opened by no process. */
+    /* The kernel itself: a mapping is written back, or a file is opened by no process. */
     if (pid == 0)
         return (size_t)g_strlcpy(command, "[kernel]", WB_COMMAND_MAX);
     n = read_command_line(uid, pid, line);

@@ -3,7 +3,7 @@
 
 /*
  * That the wall clock is doubted (policy/clock.h), for the next mount: changes that are recorded meanwhile have its
- * time, so that the newest of them does not tell any more how late it was.
+ * time, so that the newest of them does not show any more how late it was.
  */
 
 #include "store/store.h"

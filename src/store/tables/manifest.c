@@ -484,7 +484,7 @@ int wb_manifest_find_block(const struct wb_store *store, struct wb_object object
 
 /*
  * Where a log that was packed begins with neither a record nor a head of the pack, its offsets are not known: then it
- * is whole if its last record is not older than the listed one. What is damaged in it is found by reading it.
+ * is whole if its last record is not older than the listed one. Damage in it is found by reading it.
  */
 static int has_offsets(int fd)
 {
@@ -1132,7 +1132,7 @@ static int complete_one(void *data, int fd, const char *name)
     /* A log that is about to be removed or replaced must not be opened. */
     if (pthread_mutex_trylock(&completing->store->rewriting) != 0)
         return 1;
-    /* Opening it is enough: what has no entry is captured. One that cannot be opened has none. */
+    /* Opening it is enough: a log without an entry is captured. One that cannot be opened has none. */
     if (wb_store_get_log(completing->store, object, file, false, &log) == 0)
         wb_store_put_log(completing->store, log);
     pthread_mutex_unlock(&completing->store->rewriting);

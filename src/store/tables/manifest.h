@@ -73,14 +73,14 @@ int wb_manifest_put_block(struct wb_store *store, struct wb_object object, uint3
                           uint64_t check);
 /* Before its content changes, or when it is gone. 0 or -errno. */
 int wb_manifest_withdraw_body(struct wb_store *store, struct wb_object object, bool durable);
-/* Of all deleted files of a store that nobody has open, for who holds its lock. 0 or -errno. */
+/* Of all deleted files of a store that nobody has open. The caller holds its lock. 0 or -errno. */
 int wb_manifest_forget_bodies(int dir_fd);
 /* A file was buried: its shard has to be looked through. The other takes such a shard; -1: there is none. */
 void wb_manifest_note_burial(struct wb_store *store, struct wb_object object);
 int wb_manifest_next_unsummed(struct wb_store *store);
 
 /*
- * Writes entries for what was appended: capture before, write after everything has been brought to stable storage.
+ * Writes entries for appended records: capture before, write after everything has been brought to stable storage.
  * One thread at a time.
  */
 void wb_manifest_capture(struct wb_store *store);

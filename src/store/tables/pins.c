@@ -64,7 +64,7 @@ int wb_store_pin_all(struct wb_store *store)
     return pin(store, HOLDS, 0);
 }
 
-/* Locks belong to who opened: another descriptor's are let go by themselves. */
+/* Locks belong to the open file description: those of another descriptor are released on their own. */
 int wb_store_pin_briefly(struct wb_store *store)
 {
     _cleanup_close_ int fd = openat(store->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -98,7 +98,7 @@ struct range {
     off_t first, last;
 };
 
-/* The kernel tells any one of those in a range: then those before and behind it are asked for. */
+/* The kernel reports any one lock in a range: then the ranges before and behind it are queried. */
 int wb_store_pinned(const struct wb_store *store, GArray *moments)
 {
     g_autoptr(GArray) ranges = g_array_new(FALSE, FALSE, sizeof(struct range));

@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * Moments that other processes show. Who reads the store beside the one that writes it (a mount of a moment, a mount
- * with -o ro) has told the kernel what a state is, and must never see it become another: so he pins it, and no version
- * that shows then is thinned out.
+ * Moments that other processes show. A process that reads the store beside the one that writes it (a mount of a moment,
+ * a mount with -o ro) has returned a state to the kernel, and that state must never change: so the process pins it, and
+ * no version that shows then is thinned out.
  *
  * A pin is a shared lock (fcntl(2), F_OFD_SETLK) on the directory of the store, on the byte whose number is the moment:
- * nothing is written, and with its process it is gone. Who thins holds a lock on one of the lowest bytes from before he
- * asks for pins until the log is the new one; who pins waits until those are gone that were held then, since they may
- * not have seen his.
+ * nothing is written, and the kernel releases it when its process ends. A process that thins holds a lock on one of the
+ * lowest bytes from before it queries the pins until the new log is in place; a process that pins waits until the locks
+ * that were held then are released, since their owners may not have seen its pin.
  */
 
 #include "store/store.h"

@@ -21,5 +21,5 @@ struct wb_erased wb_erased_read(int dir_fd);
 /* Before anything is: by name, or single versions that are thinned out. 0 or -errno. */
 int wb_erased_mark(int dir_fd, int64_t when);
 int wb_erased_mark_thinned(int dir_fd, int64_t when);
-/* What a crash left of that, which nothing may replace for long. By who writes the store. */
+/* Removes leftovers of a crash, which nothing may replace for long. For the process that writes the store. */
 void wb_erased_sweep(int dir_fd);

@@ -12,7 +12,7 @@ struct slot {
     uint32_t uid; /* 0: free */
     bool stuck;
     uint64_t measured, grown;
-    uint64_t found, before; /* while it is measured: what was found, and what `grown` was when that began */
+    uint64_t found, before; /* while it is measured: bytes found, and `grown` when that began */
 };
 
 /* A table by uid, open to the next slot: a write may not fail for want of memory, as a GHashTable makes it. */

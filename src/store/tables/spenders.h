@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * How much history the changes of each user take, for user-max-size: as it was measured last (usage/spent.h), and what
- * was recorded since. The user is the one who made the change; where that is not known, as with write-back of a
+ * How much history the changes of each user take, for user-max-size: as it was measured last (usage/spent.h), and the
+ * records since. The user is the one who made the change; where that is not known, as with write-back of a
  * mapping, the owner of the file. Root is not counted. Kept in memory only: records name their actors, so it can be
  * measured at any time. Nothing is counted while there is no limit.
  */
@@ -22,7 +22,7 @@ uint32_t wb_spenders_uid(struct wb_store *store, uint32_t actor, int64_t when, u
 /* The owner of what a record is about, as it was before. */
 uint32_t wb_spenders_owner(const struct wb_record *record);
 
-/* Of measuring: it begins, finds what the history of a user takes, and has ended. What was not set takes nothing. */
+/* Steps of measuring: begin, set the bytes of each user's history, end. A user that was not set takes nothing. */
 void wb_spenders_begin(struct wb_store *store);
 void wb_spenders_set(struct wb_store *store, uint32_t uid, uint64_t bytes);
 void wb_spenders_end(struct wb_store *store);
