@@ -3,7 +3,7 @@
 
 Each example gets a world of its own: a tree SRC with forty days of past, mounted at ~/work (and seen at /srv), in which
 the example is run; or not mounted, if the example is about SRC. The clocks of daemon and tools are ahead, so that
-yesterday is in the history. What cannot be as it is written is replaced: the root directory, /mnt and /tmp, ids, and
+yesterday is in the history. Parts that cannot be as written are replaced: the root directory, /mnt and /tmp, ids, and
 dates.
 """
 import contextlib

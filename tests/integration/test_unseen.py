@@ -317,7 +317,7 @@ def wait_until_all_was_looked_at(mount, begun):
 
 
 def test_an_edit_while_others_are_being_marked_is_seen(mount):
-    """To mark an object is no recorded change: what others do meanwhile is none either."""
+    """To mark an object is no recorded change: changes by others meanwhile are none either."""
     for name in "abf":
         (mount.path / name).write_bytes(b"first")
     when = moment()

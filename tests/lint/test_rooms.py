@@ -184,7 +184,7 @@ def test_no_header_includes_itself_by_way_of_others():
 
 
 def test_files_of_a_floor_call_each_other_in_no_circle():
-    """Except for the groups in CYCLES: none of these grows, and what was cut leaves the list."""
+    """Except for the groups in CYCLES: none of these grows, and a group that was cut leaves the list."""
     found = cycles(called())
     assert [group for group in found if group not in CYCLES] == []
     assert [group for group in CYCLES if group not in found] == []

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include "wayback/control.h"
 
-/* No list that is held as a whole takes more bytes: who asks a broken daemon for one gets -EOVERFLOW. */
+/* No list that is held as a whole takes more bytes: the caller gets -EOVERFLOW if a broken daemon sends more. */
 #define WB_HELD_MAX (UINT64_C(1) << 30)
 
 /*
@@ -78,7 +78,7 @@ int64_t wb_name_walk_began(const struct wb_name_walk *walk);
 int64_t wb_name_walk_moment(const struct wb_name_walk *walk);
 unsigned wb_name_walk_flags(const struct wb_name_walk *walk);
 
-/* Where a name moved to, and who ended it; parts of item->text. */
+/* Where a name moved to, and the command that ended it; parts of item->text. */
 const char *wb_name_to(const struct wb_control_name *name);
 const char *wb_name_command(const struct wb_control_name *name);
 
@@ -90,7 +90,7 @@ static inline void wb_name_walk_freep(struct wb_name_walk **walk)
 #define _cleanup_walk_ __attribute__((cleanup(wb_version_walk_freep)))
 
 /*
- * Has the daemon move the store to `to` (absolute; "": into the tree). 0 and *ret, which tells whether it was; or a
+ * Has the daemon move the store to `to` (absolute; "": into the tree). 0 and *ret, which states whether it was; or a
  * negative errno: -EPERM, -EBUSY.
  */
 int wb_control_move(int dir_fd, const char *to, unsigned flags, struct wb_control_moved *ret);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define BUFFER_SIZE (1u << 20)
-/* What is compared at once, and what is looked at for zeros. */
+/* Bytes compared at once, and bytes that become a hole if all are zero. */
 #define BLOCK_SIZE (128u << 10)
 #define HOLE_SIZE 4096u
 

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-/* The content of `from` to the empty file `to`; what is zero becomes a hole. */
+/* The content of `from` to the empty file `to`; blocks of zeros become holes. */
 int wb_copy_data(int from, int to);
 
 /* The content of `from` to a stream. */
@@ -43,7 +43,7 @@ enum wb_attrs_flags {
 
 /*
  * Gives what `to` holds (wb_hold, or open) the owner, extended attributes (ACLs are some), mode and times of
- * from_dir/from_name; what is equal is not touched. from_name may be "." for the directory itself.
+ * from_dir/from_name; equal attributes are not touched. from_name may be "." for the directory itself.
  * Returns 1 if something was (or, with DRY, would be) changed, 0, or -errno: the first failure, the
  * rest being done as far as it can be. *what: which attribute failed.
  */

@@ -167,7 +167,7 @@ static struct wb_mount *mount_of_source(const GPtrArray *list, const char *path,
         struct wb_mount *mount;
         int error;
 
-        /* Those that tell their source need not be woken up. */
+        /* Mounts that list another source need not be woken up. */
         if (!is_wayback(listed) || strcmp(listed->root, "/") != 0 ||
             (listed->source[0] == '/' && !wb_path_below(path, listed->source, NULL)))
             continue;

@@ -45,8 +45,8 @@ static inline void wb_place_freep(struct wb_place **place)
 #define _cleanup_place_ __attribute__((cleanup(wb_place_freep)))
 
 /*
- * The mount by which the tree is changed now: `path` is a directory of it, or its source. A descriptor of it and what
- * it says of itself; -1: there is none.
+ * The mount by which the tree is changed now: `path` is a directory of it, or its source. A descriptor of it and its
+ * reply to HELLO; -1: there is none.
  */
 int wb_mount_of_tree(const char *path, struct wb_control_hello *ret);
 

@@ -112,7 +112,7 @@ bool wb_pager_end(void)
     if (!pager.process)
         return false;
     fflush(stdout);
-    /* The last descriptor that leads to the pager is the end of its input. What it did not take is for nobody. */
+    /* The last descriptor that leads to the pager is the end of its input. Output that it did not take is dropped. */
     __fpurge(stdout);
     null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(null_fd, STDOUT_FILENO);

@@ -66,7 +66,7 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
 
 /*
  * The instants that --since and --until mean for `place`, 0 for one that is not given (NULL). `place` NULL: none is
- * known yet; then this looks whether they can be instants. `limit`: the option for who counts changes. 0, or
+ * known yet; then this looks whether they can be instants. `limit`: the option to use for a number of changes. 0, or
  * WB_EXIT_USAGE after saying why not.
  */
 int wb_time_range(const struct wb_place *place, const char *since_text, const char *until_text, const char *limit,

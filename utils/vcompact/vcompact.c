@@ -15,11 +15,11 @@
 #include <sys/stat.h>
 
 /*
- * vcompact: the history of what is named in fewer bytes. The daemon does it, a log or a part of the store at each
+ * vcompact: stores the history of the paths named in fewer bytes. The daemon does it, a log or a part of the store per
  * request, so that it can be interrupted; nothing that can be read changes.
  */
 
-/* What is being erased all the while is not waited for any longer: microseconds, and how often. */
+/* Limits of the wait for an erasure: microseconds, and how often. */
 #define PAUSE 50000
 #define TRIES 1200
 

@@ -13,9 +13,9 @@
 struct usage {
     struct wb_control_usage sums;
     unsigned flags;
-    bool has_freed; /* of PATH, for who may erase it: not of the whole tree */
+    bool has_freed; /* of PATH, if the caller may erase it: not of the whole tree */
     struct wb_control_freed freed;
-    bool has_budget; /* of the whole store, for who may know */
+    bool has_budget; /* of the whole store, if the caller may know it */
     struct wb_control_budget budget;
     uint64_t user_max_size; /* 0: not set, or not shown to the caller */
     struct wb_control_user users[WB_CONTROL_BUDGET_USERS_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Text is compared by diff(1) of diffutils. Both files are handed over as descriptors, so that it sees what
- * was opened here, and needs no path. Whoever wrote them may have faults of diff(1) in mind: it gets nothing else.
+ * Text is compared by diff(1) of diffutils. Both files are handed over as descriptors, so that it sees the
+ * files opened here, and needs no path. Their content may be made to exploit faults of diff(1): it gets nothing else.
  */
 #include "vdiff.h"
 #include "common/cli.h"

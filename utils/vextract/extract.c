@@ -73,7 +73,7 @@ static void locked_clear(void *data)
 }
 
 /*
- * While it is empty: some flags can be set only then, and what is made in a directory inherits some. Locks are noted,
+ * While it is empty: some flags can be set only then, and entries made in a directory inherit some. Locks are noted,
  * to be set at the end.
  */
 static void copy_flags(struct extract *extract, const struct item *item, int from, int to)

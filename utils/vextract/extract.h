@@ -22,8 +22,8 @@ struct extract {
 
 /*
  * from_dir/from_name becomes to_dir/to_name, which must not exist. `shown` names it in error
- * lines. What cannot be copied is reported, counted in `failed`, and left out; a negative errno
- * is returned only where going on is pointless: nothing at all was copied, no space, interrupted.
+ * lines. Entries that cannot be copied are reported, counted in `failed`, and left out; a negative errno
+ * is returned only if it is pointless to continue: nothing at all was copied, no space, interrupted.
  */
 int extract_run(struct extract *extract, int from_dir, const char *from_name, int to_dir, const char *to_name,
                 const char *shown);

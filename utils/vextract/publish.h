@@ -3,7 +3,7 @@
 
 /*
  * Where an extract goes. It grows under a temporary name beside its final one and is renamed when
- * it is whole: whoever sees the final name sees all of it.
+ * it is whole: a reader of the final name sees all of it.
  */
 
 #include <stdbool.h>

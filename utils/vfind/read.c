@@ -55,7 +55,7 @@ static struct entry *entry_of(GHashTable *entries, const char *name)
     return entry;
 }
 
-/* A size that the history does not have to tell. */
+/* The present size, which needs no look into the history. */
 static uint64_t present_size(const struct find *find, const struct source *source, const char *name)
 {
     g_autofree char *path = wb_path_join(source->path, name);

@@ -12,7 +12,7 @@ static const char *status_of(const struct span *span)
     return span->last == 0 ? "present" : span->moved ? "moved" : "deleted";
 }
 
-/* The command that brings it back; NULL: it is there, or elsewhere. What has come again is not to be replaced. */
+/* The command that restores it; NULL: it is there, or elsewhere. An entry that has come again must not be replaced. */
 static char *command_for(const struct find *find, const char *path, const struct span *span, unsigned index,
                          int64_t back)
 {

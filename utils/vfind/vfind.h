@@ -88,7 +88,7 @@ struct gap {
  */
 GPtrArray *find_read_gaps(struct find *find, const GPtrArray *sources);
 
-/* The names of all sources, in byte order: struct entry; `only` that one, "": all. What cannot be read is an
+/* The names of all sources, in byte order: struct entry; `only` that one, "": all. A source that cannot be read is an
  * error about `shown`, which may be NULL. *ret_incomplete: names may be missing; may be NULL. */
 GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *only, const char *shown,
                      bool *ret_incomplete);

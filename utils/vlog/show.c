@@ -74,7 +74,7 @@ static void end_line(struct show *show)
     show->open = false;
 }
 
-/* A name for people: what PATH itself is called was said by whoever asked. */
+/* A name for people: PATH itself is shown as the user named it. */
 static char *printable(const struct show *show, const char *path)
 {
     return wb_text_printable(strcmp(path, ".") == 0 ? show->self : path);

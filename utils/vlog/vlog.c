@@ -10,7 +10,7 @@
 
 /*
  * vlog: everything that changed below a path, newest first, grouped by the command that did it. It asks the
- * mount page by page, so that what it holds does not grow with the history.
+ * mount page by page, so that its memory does not grow with the history.
  */
 
 #define FOLLOW_FIRST 10
@@ -158,7 +158,7 @@ static int show_news(const struct wb_place *place, struct show *show, int64_t mo
     return r < 0 ? r : 0;
 }
 
-/* The mount is no more: what was to be followed has ended. */
+/* The mount is gone, so there is nothing more to follow. */
 static bool is_over(int error)
 {
     return error == -ENOTCONN || error == -ENODEV || error == -ECONNABORTED || error == -ENOTTY || error == -EINTR;

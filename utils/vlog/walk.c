@@ -10,7 +10,7 @@
 #define BUILD_SILENT 20
 /* Without any progress: half an hour. */
 #define BUILD_PATIENCE 36000
-/* Pages in a row that come to no earlier time: what is damaged is passed over, but not for ever. */
+/* Pages in a row that come to no earlier time: damaged parts are passed over, but not for ever. */
 #define STANDING_STILL 100
 
 struct walk {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Single versions. What is said of them goes to the daemon as the text it would be in wayback.conf, so that it is read
- * and checked in one place, and means the same.
+ * Single versions. The options about them are sent to the daemon as the text they would be in wayback.conf, so that it
+ * is read and checked in one place, and means the same.
  */
 #include "vprune.h"
 

@@ -523,7 +523,7 @@ static bool is_restored(const struct revert *revert, const struct revision *revi
             now.number == revision->have.st_ino);
 }
 
-/* Whether the name leads to what was put there: whoever may rename in the directory can put something else there. */
+/* Whether the name still leads to the object put there: a user who may rename in the directory can replace it. */
 static bool is_brought(const struct revert *revert, const struct revision *revision)
 {
     if (revision->is_meant)

@@ -18,8 +18,8 @@
  *
  * Nothing outside of the path is changed, no link is ever followed out of it. A file with names outside is
  * never changed either (links.c), except with --all-links. A revert that was
- * interrupted is finished by running it again: what is in its place already is left alone, and
- * what was put aside is found (its names are `.vrevert-*`) and removed.
+ * interrupted is finished by running it again: objects in their places already are left alone, and
+ * those that were put aside are found (their names are `.vrevert-*`) and removed.
  */
 
 #include <stdbool.h>
@@ -75,7 +75,7 @@ struct revert {
 };
 
 /*
- * One name: what it was (past_dir/past_name, and its path `source`) and what it is (dir/name, and its
+ * One name: its past (past_dir/past_name, and its path `source`) and its present (dir/name, and its
  * `path`). Paths are relative to the mount's root_fd. `dir` is -1 where, with `dry`, there is
  * nothing yet.
  */
@@ -154,7 +154,7 @@ int revert_differs(const struct revision *revision, int dir, const char *name);
 /* ---- walk.c, sweep.c --------------------------------------------------------------------------- */
 
 /* Pass 1, for revision and everything below. 0, or -errno where going on is pointless. */
-/* dir/name of what is there now to be made like then; -1 if (with `dry`) there is nothing. */
+/* dir/name of the present entry that is made like then; -1 if (with `dry`) there is nothing. */
 int revert_now(const struct revision *revision, const char **ret_name);
 
 /* Holds dir/name (wb_hold), which must be the object that `revision` found or made there. A descriptor or -errno. */
@@ -175,7 +175,7 @@ int revert_sweep(struct revert *revert, struct revision *revision);
 /* Gives a directory, open or held, the attributes it had. */
 int revert_directory_attrs(struct revert *revert, const struct revision *revision, int held);
 
-/* fsync of what was touched. */
+/* fsync of the touched entry. */
 void revert_sync(const struct revert *revert, int dir, const char *name);
 
 /* What this revert, or one that was interrupted, put aside beside the path itself. */

@@ -49,8 +49,8 @@ static bool is_untouched(const struct revert *revert, const struct revision *rev
            (int64_t)have->st_ctim.tv_sec < revert->when / WB_WHEN_SECOND - 1;
 }
 
-/* It is the very object it was, and nothing of its content was lost since: what comes back out of
- * the graveyard comes back without being read. */
+/* It is the very object it was, and nothing of its content was lost since: files return from
+ * the graveyard without being read. */
 static bool is_content_untouched(const struct revision *revision, const struct stat *have)
 {
     return revision->identity.unchanged && have->st_ino == revision->identity.number &&

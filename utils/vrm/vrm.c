@@ -234,7 +234,7 @@ static void remember_removed(const struct wb_place *place)
 
 /*
  * Files that need no question are erased together. Directories take their time, and a signal stops vrm between them;
- * what goes up to a moment is not the same for each.
+ * the history up to a moment is not the same for each.
  */
 static void erase_place(const struct wb_place *place, const struct vrm_hit *hit, bool directory)
 {

@@ -34,7 +34,7 @@ struct vrm_extent {
     struct wb_control_freed freed;
 };
 
-/* `before`: of what it was before that moment; 0: all. 0, -ENOENT (there is no history of it) or another -errno. */
+/* `before`: only of the history before that moment; 0: all. 0, -ENOENT (it has no history) or another -errno. */
 int vrm_measure(const struct wb_place *place, int64_t before, struct vrm_extent *extent);
 /* And how much room it frees. -EPERM: the caller may not erase it; 0 also when that is not known. */
 int vrm_measure_room(const struct wb_place *place, const struct vrm_hit *hit, struct vrm_extent *extent);

@@ -13,7 +13,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-/* How long --follow waits before it looks again: what it ships is less than two seconds old. */
+/* How long --follow waits before it looks again: the changes it ships are less than two seconds old. */
 #define PAUSE_MS 500
 
 static char *store_option, *since_option;

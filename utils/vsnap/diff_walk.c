@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Both trees are walked side by side, names in order. What has the same name and is the same object at both
- * moments is compared; what is not goes to two lists, with all below it. Objects that are on both
- * lists were renamed, what is left over was removed or added.
+ * Both trees are walked side by side, names in order. An entry that has the same name and is the same object at both
+ * moments is compared; others are put on two lists, with all below them. Objects that are on both
+ * lists were renamed, the rest was removed or added.
  *
- * Content is read only where nothing proves it equal. Every directory is entered: what changes in a file
+ * Content is read only where nothing proves it equal. Every directory is entered: a change of a file
  * is recorded with the file, so the directories above it do not show that nothing changed.
  */
 #include "diff_parts.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The verbs of vsnap: each a command line of its own, and what they share. argv[0] is the verb. */
+/* The verbs of vsnap: each a command line of its own, and their shared code. argv[0] is the verb. */
 
 #include "common/cli.h"
 #include "common/mount.h"

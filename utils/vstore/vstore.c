@@ -225,7 +225,7 @@ static int move_mounted(const struct mounted *mounted, struct wb_move_result *re
 
 /* ---- the commands ------------------------------------------------------------------------------ */
 
-/* The store would be reached through itself, and what is copied there is a change of the tree. */
+/* The store would be reached through itself, and each copy to there is a change of the tree. */
 static bool is_in_mount(const char *to)
 {
     g_autofree char *parent = g_path_get_dirname(to), *name = g_path_get_basename(to);
