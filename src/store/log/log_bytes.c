@@ -13,16 +13,16 @@
 
 /*
  * The second head of a pack, at its end: for a log whose first bytes are neither a record nor a head that verifies.
- * Slow, where damage left nothing to tell its place; nothing here runs while a log is sound.
+ * Slow if the damage left no hint of its place; nothing here runs while a log is sound.
  *
- * Payloads are users' bytes and may hold a copy of a pack, which is none of this log: a head counts only where it says
- * that the pack ends with it, and where it knows the table that this file begins with.
+ * Payloads are users' bytes and may contain a copy of a pack that does not belong to this log: a head counts only if it
+ * says that the pack ends with it, and if it matches the table at the beginning of this file.
  */
 
 #define CHUNK (64u * 1024)
 #define PACKED_AT 24 /* in a head: where its pack ends */
 
-/* Whether the table in front of the file is the one this head tells of: 0, -EBADMSG or -errno. */
+/* Whether the table in front of the file is the one that this head describes: 0, -EBADMSG or -errno. */
 static int check_table(int fd, const struct wb_pack_head *head)
 {
     size_t length = (size_t)head->count * WB_PACK_ENTRY_SIZE;
@@ -84,8 +84,8 @@ static int search(int fd, struct wb_pack_head *ret)
 /* ---- what was found lately --------------------------------------------------------------------- */
 
 /*
- * Who reads a log opens it many times; without this, each time would cost a search. A pack never gets into a file
- * that is there already.
+ * A reader of a log opens it many times; without this, each time would cost a search. A pack is never written into
+ * a file that exists already.
  */
 #define KEPT 16
 
@@ -147,7 +147,7 @@ static int log_second_head(int fd, const uint8_t first[WB_PACK_HEAD_SIZE], struc
         return r;
     if (recall(key, &at))
         return at == 0 ? -EBADMSG : try_at(fd, at, ret);
-    /* As a rule the field that tells the place is not the one that is damaged. */
+    /* As a rule the field that states the place is not the damaged one. */
     memcpy(&packed, first + PACKED_AT, sizeof(packed));
     packed = le64toh(packed);
     r = -EBADMSG;
