@@ -65,7 +65,7 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd);
 struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight);
 
 void wb_inflight_log_mtimes(const struct wb_inflight *inflight, struct wb_log_mtimes *ret);
-/* For who only reads; `held`: another process has it open for writing. */
+/* For a process that only reads; `held`: another process has it open for writing. */
 void wb_inflight_peek_log_mtimes(int dir_fd, bool held, struct wb_log_mtimes *ret);
 
 /* No `when` up to this one is given out any more. */
@@ -88,7 +88,7 @@ struct wb_stages *wb_stages_free(struct wb_store *store);
 int wb_actors_open(struct wb_store *store);
 struct wb_actors *wb_actors_free(struct wb_actors *actors);
 int wb_actors_sync(struct wb_store *store);
-/* Who is known to the one is known to the other, of which the file is the same. */
+/* Copies the known actors of `other`, which has the same file, to `actors`. */
 void wb_actors_go_on(struct wb_actors *actors, struct wb_actors *other);
 
 /* ---- the timeline (timeline.c) --------------------------------------------------------------- */
@@ -149,8 +149,8 @@ int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct
 
 /* ---- content and logs under way to the disk (settling.c, log_mtime.c) ------------------------- */
 
-/* Opens the file, or makes it, so that there is room for a note; with the mutex held, or where nobody else is. 0,
- * -ENOENT where it is not to be made, or another -errno. */
+/* Opens the file, or makes it, so that there is room for a note; with the mutex held, or while no other thread exists.
+ * 0, -ENOENT if it is missing and `make` is false, or another -errno. */
 int wb_writeback_open(struct wb_store *store, bool make);
 
 /* Reads the note that somebody left; before any log is opened. One that cannot be read is none. */

@@ -86,8 +86,8 @@ struct wb_store {
     bool lets_through;            /* what cannot be recorded is changed all the same, and leaves a gap */
     /* Logs are rewritten by one thread at a time; an erasure does not wait for a compaction. */
     pthread_mutex_t rewriting;
-    atomic_int rewrite_wanted; /* so many wait for a compaction to give up */
-    atomic_int rewrite_awaited; /* and so many for one that nobody asked for */
+    atomic_int rewrite_wanted; /* so many wait for a compaction to abort */
+    atomic_int rewrite_awaited; /* and so many for a background compaction */
     atomic_uint rewrites;      /* see wb_rewriting_own */
     atomic_uint holds;         /* pins.h */
     atomic_uint moves; /* how often it changed place (store_follow.h): older descriptors are another store's */
@@ -331,9 +331,9 @@ int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, 
                       struct wb_object b, enum wb_object_file b_kind, int logs);
 
 /*
- * For who makes many changes: announcing one, and its end, are stores into memory from now on, no system calls. On
- * file systems where that is not known to be as good nothing happens. Before there are threads; takes SIGBUS for the
- * process.
+ * For a process that makes many changes: announcing one, and its end, are stores into memory from now on, no system
+ * calls. Does nothing on file systems where that is not known to be as good. Before there are threads; takes SIGBUS for
+ * the process.
  */
 void wb_inflight_map(struct wb_store *store);
 
@@ -341,9 +341,9 @@ void wb_inflight_map(struct wb_store *store);
 bool wb_inflight_is_under_way(const struct wb_store *store, int64_t when);
 
 /*
- * For who looks for what changes may move meanwhile. wb_inflight_quiet returns 0 where one is under way, and else what
- * wb_inflight_stayed_quiet is to be given after the look: whether none has begun since. Without the lock: whether
- * nobody has it.
+ * For a search for an object that a change may move meanwhile. wb_inflight_quiet returns 0 if a change is under way,
+ * and else the argument for wb_inflight_stayed_quiet after the search: whether none has begun since. If this process
+ * does not have the lock of the store: whether no process has it.
  */
 int64_t wb_inflight_quiet(struct wb_store *store);
 bool wb_inflight_stayed_quiet(const struct wb_store *store, int64_t quiet);

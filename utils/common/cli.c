@@ -185,7 +185,7 @@ int wb_cli_end(void)
     bool complete = fflush(stdout) == 0 && !ferror(stdout);
     int error = errno;
 
-    /* Who leaves a pager has seen enough. */
+    /* A user who leaves the pager has seen enough: no error. */
     if (!wb_pager_end() && !complete) {
         if (error != EPIPE)
             wb_cli_fail(NULL, "standard output: %s", wb_cli_errno(error));

@@ -45,7 +45,7 @@ void outlook_of(const struct usage *usage, struct outlook *ret)
     ret->day = sums->ages[0] + sums->ages[1];
     ret->week = ret->day + sums->ages[2];
     ret->rate = (uint64_t)((double)MIN(ret->week, (uint64_t)INT64_MAX / 2) / days);
-    /* What lies a hundred years ahead, nobody needs to know. */
+    /* A date a hundred years ahead is of no use. */
     if (ret->rate > 0 && sums->free / ret->rate < DAYS_MAX && sums->now < INT64_MAX - DAYS_MAX * DAY)
         ret->days_left = (int64_t)(sums->free / ret->rate);
 }

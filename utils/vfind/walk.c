@@ -8,7 +8,7 @@
 #include <string.h>
 
 /*
- * Who removes a directory first removes what is in it. The moment to bring it back to is the one before that
+ * The removal of a directory begins with its entries. The moment to bring it back to is the one before that
  * began: before the first removal, by the same process, of anything in it.
  */
 struct removal {

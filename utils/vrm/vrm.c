@@ -291,7 +291,7 @@ static void remove_place(const struct wb_place *place, const struct vrm_hit *hit
     g_autofree char *question = NULL;
     int r;
 
-    /* What it is, nobody is asked about; whether it may go, the daemon says. */
+    /* No question needs its figures; the daemon checks whether it may be erased. */
     if (hit && !dry_run) {
         erase_place(place, hit, false);
         return;

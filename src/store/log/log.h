@@ -182,8 +182,8 @@ static inline bool wb_record_is_staged(const struct wb_record *record)
     return record->type == WB_REC_DATA && record->flags & WB_RECORD_STAGE;
 }
 /*
- * For who walks back with wb_log_reader_prev, record by record: whether this one counts, 1, with `when` as above; 0: it
- * was aborted, or is an ABORT. -EBADMSG where there are more ABORTs than there can be.
+ * For walks back with wb_log_reader_prev, record by record: whether this one counts, 1, with `when` as above; 0: it
+ * was aborted, or is an ABORT. -EBADMSG if there are more ABORTs than there can be.
  */
 int wb_log_skip_judge(struct wb_log_skip *skip, struct wb_record *record);
 int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_skip *skip,

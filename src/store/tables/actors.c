@@ -104,7 +104,7 @@ int wb_store_actors_exchange(struct wb_store *store, const char *temporary)
     r = wb_log_exchange_locked(actors->log, store->dir_fd, WB_ACTORS_NAME, temporary, actors->log->tail);
     if (r < 0)
         return r;
-    /* Who goes on is written down anew, with what it is called. */
+    /* Processes that still run are written down anew, with their names. */
     pthread_mutex_lock(&actors->lock);
     memset(actors->cache, 0, sizeof(actors->cache));
     memset(actors->uids, 0, sizeof(actors->uids));

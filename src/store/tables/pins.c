@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 
-/* Bytes for those who thin, one after the other, so that one who waits for a byte does not wait for the next; no moment
- * is so early. */
+/* Bytes for processes that thin, one after the other, so that a process that waits for a byte does not wait for the
+ * next; no moment is so early. */
 #define HOLDS (1 << 20)
 #define WAIT_US (30 * G_USEC_PER_SEC)
 #define STEP_US 1000
@@ -18,9 +18,9 @@ static int lock_bytes(const struct wb_store *store, int command, short type, off
     return fcntl(store->dir_fd, command, ret) < 0 ? -errno : 0;
 }
 
-/* ---- who pins -------------------------------------------------------------------------------- */
+/* ---- pinning --------------------------------------------------------------------------------- */
 
-/* Until nobody holds a byte that was held when he was called. */
+/* Waits until each byte that was held at the time of the call has been released. */
 static int wait_for_holds(const struct wb_store *store)
 {
     int64_t until = g_get_monotonic_time() + WAIT_US;
@@ -50,7 +50,7 @@ static int pin(struct wb_store *store, off_t first, off_t length)
     struct flock lock;
     int r = lock_bytes(store, F_OFD_SETLK, F_RDLCK, first, length, &lock);
 
-    /* Where the file system has no such locks, nobody can hold pins, and so nobody thins. */
+    /* On a file system without such locks no process can hold pins, and so none thins. */
     return r < 0 ? 0 : wait_for_holds(store);
 }
 
@@ -77,7 +77,7 @@ int wb_store_pin_briefly(struct wb_store *store)
     return r < 0 ? r : wb_steal_fd(&fd);
 }
 
-/* ---- who thins ------------------------------------------------------------------------------- */
+/* ---- thinning -------------------------------------------------------------------------------- */
 
 int wb_store_hold_pins(struct wb_store *store, unsigned *ret_hold)
 {

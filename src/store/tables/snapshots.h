@@ -45,9 +45,9 @@ static inline void wb_snapshots_unrefp(struct wb_snapshots **snapshots)
 
 /*
  * Names belong to owners, so that nobody can take one from another. Root, the user who runs this process, and schedules
- * share theirs, and what has one of these is meant before what others made. Of these, the one of the deeper directory
- * comes first, then the newer one. A name that is not of a directory above means nothing there, so a lookup of
- * FILE@NAME takes the first that is.
+ * share theirs, and a snapshot of these is chosen before those of other users. Of these, the one of the deeper
+ * directory comes first, then the newer one. A name that is not of a directory above means nothing there, so a lookup
+ * of FILE@NAME takes the first that is.
  */
 bool wb_snapshot_is_keepers(const struct wb_snapshot *snapshot);
 /* Whether a snapshot of that owner could not have this name. `but`: that one does not count; may be NULL. */
