@@ -88,9 +88,11 @@ char *wb_config_file_path(const char *source, const char *store)
 
 int wb_config_file_make(int store_fd)
 {
+    g_autofree char *text = NULL;
     struct stat st;
 
     if (fstatat(store_fd, WB_CONFIG_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
         return 0;
-    return wb_replace_file(store_fd, WB_CONFIG_NAME, wb_config_template, strlen(wb_config_template), 0600);
+    text = wb_config_template();
+    return wb_replace_file(store_fd, WB_CONFIG_NAME, text, strlen(text), 0600);
 }

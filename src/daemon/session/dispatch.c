@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * From numbers to nodes: the one place where a fuse_ino_t becomes a node. It is the node's address, permuted;
- * the kernel gives back only numbers it was given, and none after it has forgotten them. What
- * concerns the past, or a directory of snapshots, goes there, and whatever would change it ends here with EROFS.
+ * Turns the number of each FUSE request into a node and calls the operation of the node's kind (node_ops.h). A number
+ * is the node's address, permuted; the kernel sends only numbers that it was given, and none after it has forgotten
+ * them. Operations that change the tree exist for live nodes only; for all others they are refused here (EROFS).
  */
 #include "daemon/keeper/enospc_retry.h"
 #include "daemon/keeper/keeper.h"
 #include "daemon/live/ops.h"
-#include "daemon/live/stage.h"
-#include "daemon/lookback/past_later.h"
-#include "daemon/past/past.h"
-#include "daemon/past/snapdir.h"
+#include "daemon/session/node_ops.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,33 +42,14 @@ static struct wb_inode *writable(fuse_req_t req, fuse_ino_t ino)
     return inode;
 }
 
-/* Declares node and live, which is NULL for any other node. */
-#define NODE(ino)                                                                                                      \
+/* Declares session, node and the operations of its kind. */
+#define WB_NODE(ino)                                                                                                   \
     WB_WITH_RELOCATE_LOCK(session_of(req));                                                                            \
     struct wb_session *session = session_of(req);                                                                      \
     struct wb_node *node = node_of(req, ino);                                                                          \
-    struct wb_inode *inode = wb_inode_of(node)
+    const struct wb_node_ops *ops = wb_node_ops_of(node)
 
-/* One call for a live node, another for a past one. */
-#define EITHER(ino, present, past)                                                                                     \
-    NODE(ino);                                                                                                         \
-    if (inode)                                                                                                         \
-        present;                                                                                                       \
-    else                                                                                                               \
-        past
-
-/* The same for directories, which may also be one of snapshots. */
-#define EACH(ino, present, past, snapshots)                                                                            \
-    NODE(ino);                                                                                                         \
-    struct wb_past_node *snapdir = wb_snapdir_of(node);                                                                \
-    if (snapdir)                                                                                                       \
-        snapshots;                                                                                                     \
-    else if (inode)                                                                                                    \
-        present;                                                                                                       \
-    else                                                                                                               \
-        past
-
-/* ---- all kinds ------------------------------------------------------------------------------- */
+/* ---- operations of every kind ---------------------------------------------------------------- */
 
 static void do_init(void *userdata, struct fuse_conn_info *conn)
 {
@@ -80,17 +58,14 @@ static void do_init(void *userdata, struct fuse_conn_info *conn)
 
 static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    EITHER(parent, wb_op_lookup(session, req, inode, name), wb_past_later_lookup(session, req, node, name));
+    WB_NODE(parent);
+
+    ops->lookup(session, req, node, name);
 }
 
 static void forget(struct wb_session *session, struct wb_node *node, uint64_t count)
 {
-    struct wb_inode *inode = wb_inode_of(node);
-
-    if (inode)
-        wb_inode_forget(session, inode, count);
-    else
-        wb_past_forget(session, node, count);
+    wb_node_ops_of(node)->forget(session, node, count);
 }
 
 static void do_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
@@ -110,145 +85,139 @@ static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 
 static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    EACH(ino, wb_op_getattr(session, req, inode, fi), wb_past_later_getattr(session, req, node),
-         wb_snapdir_getattr(session, req, snapdir));
+    WB_NODE(ino);
+
+    ops->getattr(session, req, node, fi);
 }
 
 static void do_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-    EITHER(ino, wb_op_readlink(session, req, inode), wb_past_later_readlink(session, req, node));
+    WB_NODE(ino);
+
+    ops->readlink(session, req, node);
 }
 
 static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    NODE(ino);
+    WB_NODE(ino);
     bool changes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC);
 
-    if (inode && (fi->flags & O_TRUNC))
-        wb_keeper_throttle(session);
-    if (inode && (fi->flags & O_TRUNC) && !wb_keeper_may_spend(session, fuse_req_ctx(req)->uid))
-        fuse_reply_err(req, EDQUOT);
-    else if (inode && !(changes && session->options->read_only))
-        WB_RETRY_ON_ENOSPC(session, req, wb_op_open(session, req, inode, fi));
-    else if (changes)
+    if (changes && (!wb_inode_of(node) || session->options->read_only))
         fuse_reply_err(req, EROFS);
     else
-        wb_past_later_open(session, req, node, fi);
+        ops->open(session, req, node, fi);
 }
 
-static void do_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
-                    struct fuse_file_info *fi)
+static void do_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_read(session, req, inode, size, offset, fi), wb_past_read(session, req, node, size, offset, fi));
+    WB_NODE(ino);
+
+    ops->read(session, req, node, size, offset, fi);
 }
 
-static void do_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
-                     struct fuse_file_info *fi)
+static void do_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence, struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_lseek(session, req, offset, whence, fi),
-           wb_past_lseek(session, req, node, offset, whence, fi));
+    WB_NODE(ino);
+
+    ops->lseek(session, req, node, offset, whence, fi);
 }
 
-static void do_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_release(session, req, fi),
-           wb_past_release(session, req, node, fi));
-}
+    WB_NODE(ino);
 
-static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-    EACH(ino, wb_op_opendir(session, req, inode, fi), wb_past_later_opendir(session, req, node, fi),
-         wb_snapdir_opendir(session, req, snapdir, fi));
-}
-
-static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
-                       struct fuse_file_info *fi)
-{
-    EACH(ino, wb_op_readdir(session, req, inode, size, offset, fi, false),
-         wb_past_readdir(session, req, node, size, offset, fi),
-         wb_snapdir_readdir(session, req, snapdir, size, offset, fi, false));
-}
-
-static void do_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
-                           struct fuse_file_info *fi)
-{
-    EACH(ino, wb_op_readdir(session, req, inode, size, offset, fi, true),
-         wb_past_readdirplus(session, req, node, size, offset, fi),
-         wb_snapdir_readdir(session, req, snapdir, size, offset, fi, true));
-}
-
-static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-    EITHER(ino, wb_op_release(session, req, fi),
-           wb_past_releasedir(session, req, node, fi));
-}
-
-static void do_statfs(fuse_req_t req, fuse_ino_t ino)
-{
-    EITHER(ino, wb_op_statfs(session, req),
-           wb_op_statfs(session, req));
-}
-
-static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
-{
-    EACH(ino, wb_op_getxattr(session, req, inode, name, size), wb_past_later_getxattr(session, req, node, name, size),
-         fuse_reply_err(req, ENODATA));
-}
-
-static void reply_no_names(fuse_req_t req, size_t size)
-{
-    if (size == 0)
-        fuse_reply_xattr(req, 0);
-    else
-        fuse_reply_buf(req, NULL, 0);
-}
-
-static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
-{
-    EACH(ino, wb_op_listxattr(session, req, inode, size), wb_past_later_listxattr(session, req, node, size),
-         reply_no_names(req, size));
+    ops->flush(session, req, node, fi);
 }
 
 static void do_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-    EITHER(ino, WB_RETRY_ON_ENOSPC(session, req, wb_op_fsync(session, req, inode, data_only, fi)),
-           fuse_reply_err(req, 0));
+    WB_NODE(ino);
+
+    ops->fsync(session, req, node, data_only, fi);
+}
+
+static void do_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    WB_NODE(ino);
+
+    ops->release(session, req, node, fi);
+}
+
+static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    WB_NODE(ino);
+
+    ops->opendir(session, req, node, fi);
+}
+
+static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    WB_NODE(ino);
+
+    ops->readdir(session, req, node, size, offset, fi);
+}
+
+static void do_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    WB_NODE(ino);
+
+    ops->readdirplus(session, req, node, size, offset, fi);
 }
 
 static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-    EITHER(ino, WB_RETRY_ON_ENOSPC(session, req, wb_op_fsyncdir(session, req, inode, data_only, fi)),
-           fuse_reply_err(req, 0));
+    WB_NODE(ino);
+
+    ops->fsyncdir(session, req, node, data_only, fi);
+}
+
+static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    WB_NODE(ino);
+
+    ops->releasedir(session, req, node, fi);
+}
+
+static void do_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    node_of(req, ino); /* as before any other request; the reply is the same for all nodes */
+    wb_op_statfs(session_of(req), req);
+}
+
+static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+    WB_NODE(ino);
+
+    ops->getxattr(session, req, node, name, size);
+}
+
+static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+    WB_NODE(ino);
+
+    ops->listxattr(session, req, node, size);
 }
 
 static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg,
                      struct fuse_file_info *fi, unsigned flags, const void *in, size_t in_size,
                      size_t out_size)
 {
-    NODE(ino);
+    WB_NODE(ino);
     const struct wb_control *control = in;
 
-    if (wb_is_flags_ioctl(command) && !wb_snapdir_of(node)) {
-        if (inode && (_IOC_DIR(command) & _IOC_WRITE))
-            WB_CHANGE(session, req, wb_op_set_flags(session, req, inode, command, in, in_size));
-        else if (inode)
-            wb_op_get_flags(session, req, inode, command);
-        else
-            wb_past_later_flags(session, req, node, command);
-        return;
-    }
-    if (command != WB_CONTROL_IOCTL || !S_ISDIR(node->type))
+    if (wb_is_flags_ioctl(command) && ops->flags)
+        ops->flags(session, req, node, command, in, in_size);
+    else if (command != WB_CONTROL_IOCTL || !S_ISDIR(node->type))
         fuse_reply_err(req, ENOTTY);
     else if ((flags & FUSE_IOCTL_COMPAT) || in_size < sizeof(*control) ||
              out_size < sizeof(*control) || control->version != WB_CONTROL_VERSION)
         fuse_reply_err(req, EINVAL);
-    else if (wb_snapdir_of(node) && control->command != WB_CONTROL_HELLO)
-        fuse_reply_err(req, EOPNOTSUPP);
     else
-        wb_ops_control(session, req, node, control);
+        ops->control(session, req, node, control);
 }
 
-/* ---- the present alone ----------------------------------------------------------------------- */
+/* ---- changes: live nodes only ---------------------------------------------------------------- */
 
 static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
                        struct fuse_file_info *fi)
@@ -353,11 +322,6 @@ static void do_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
 
     if (inode)
         WB_CHANGE(session_of(req), req, wb_op_write(session_of(req), req, inode, data, size, offset, fi));
-}
-
-static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-    EITHER(ino, WB_RETRY_ON_ENOSPC(session, req, wb_op_flush(session, req, inode, fi)), fuse_reply_err(req, 0));
 }
 
 static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
