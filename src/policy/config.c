@@ -131,17 +131,8 @@ static struct wb_patterns *patterns_of(struct wb_config_parser *parser, const st
     return patterns;
 }
 
-static void config_take_path_compact(struct wb_config_parser *parser, const struct wb_config_line *line)
-{
-    enum wb_compact_mode mode = config_compact_mode(parser, line);
-
-    if (mode != WB_MODES)
-        wb_path_rules_add(&parser->config->compaction.rules, line->section, parser->rule->line,
-                          patterns_of(parser, line), mode);
-}
-
 /* history, of a section with patterns. */
-static void config_take_path_history(struct wb_config_parser *parser, const struct wb_config_line *line)
+static void take_history(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
     enum wb_recording recording = wb_recording_find(line->value);
 
@@ -162,20 +153,6 @@ static int64_t span(const char *text)
     int64_t seconds = config_duration(text);
 
     return seconds >= 1 && seconds <= WB_SPAN_MAX ? seconds * WB_WHEN_SECOND : -1;
-}
-
-static void take_path_keep(struct wb_config_parser *parser, struct wb_retention *retention,
-                      const struct wb_config_line *line)
-{
-    int64_t keep = strcmp(line->value, "forever") == 0 ? WB_FOREVER : span(line->value);
-
-    retention->aged = true;
-    if (keep < 0)
-        WB_COMPLAIN(parser, line->number, line->value_column,
-                    "keep = %s: invalid; use an age from 1s to %uy, or forever, e.g. keep = 30d%s",
-                    line->value, WB_SPAN_YEARS, config_comment_hint(line->value));
-    else
-        retention->keep = keep;
 }
 
 /* One STEP:SPAN. False: it was complained of. */
@@ -207,7 +184,7 @@ static bool take_step(struct wb_config_parser *parser, struct wb_retention *rete
     return true;
 }
 
-static void take_thin(struct wb_config_parser *parser, struct wb_retention *retention,
+static void take_steps(struct wb_config_parser *parser, struct wb_retention *retention,
                       const struct wb_config_line *line)
 {
     const char *at = line->value;
@@ -261,23 +238,41 @@ static void said(struct wb_policy_rule *rule, enum wb_retention_key key, const s
     rule->said[key].column = line->column;
 }
 
-/* keep, thin, keep-versions; false: it is no such key. */
-static bool config_take_retention(struct wb_config_parser *parser, struct wb_policy_rule *rule,
-                                  const struct wb_config_line *line)
+/* What the line sets the rule of: a section with patterns, or everything. */
+static struct wb_policy_rule *rule_of(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    if (strcmp(line->key, "keep") == 0) {
-        said(rule, WB_RETENTION_KEEP, line);
-        take_path_keep(parser, &rule->retention, line);
-    } else if (strcmp(line->key, "thin") == 0) {
-        said(rule, WB_RETENTION_THIN, line);
-        take_thin(parser, &rule->retention, line);
-    } else if (strcmp(line->key, "keep-versions") == 0) {
-        said(rule, WB_RETENTION_VERSIONS, line);
-        take_versions(parser, &rule->retention, line);
-    } else {
-        return false;
-    }
-    return true;
+    return config_is_path_section(line->section) ? parser->rule : &parser->config->policy.everything;
+}
+
+static void take_keep(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    struct wb_policy_rule *rule = rule_of(parser, line);
+    int64_t keep = strcmp(line->value, "forever") == 0 ? WB_FOREVER : span(line->value);
+
+    said(rule, WB_RETENTION_KEEP, line);
+    rule->retention.aged = true;
+    if (keep < 0)
+        WB_COMPLAIN(parser, line->number, line->value_column,
+                    "keep = %s: invalid; use an age from 1s to %uy, or forever, e.g. keep = 30d%s",
+                    line->value, WB_SPAN_YEARS, config_comment_hint(line->value));
+    else
+        rule->retention.keep = keep;
+}
+
+static void take_thin(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    struct wb_policy_rule *rule = rule_of(parser, line);
+
+    said(rule, WB_RETENTION_THIN, line);
+    take_steps(parser, &rule->retention, line);
+}
+
+static void take_keep_versions(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    struct wb_policy_rule *rule = rule_of(parser, line);
+
+    said(rule, WB_RETENTION_VERSIONS, line);
+    take_versions(parser, &rule->retention, line);
 }
 
 /* ---- room ------------------------------------------------------------------------------------ */
@@ -321,30 +316,33 @@ static bool parse_room(const char *text, struct wb_room *ret)
     return true;
 }
 
-/* max-size, user-max-size, reserve. */
-static bool config_take_room(struct wb_config_parser *parser, const struct wb_config_line *line)
+static void take_room(struct wb_config_parser *parser, const struct wb_config_line *line, struct wb_room *room,
+                      const char *example)
 {
-    bool size = strcmp(line->key, "max-size") == 0, user = strcmp(line->key, "user-max-size") == 0;
-    struct wb_policy *policy = &parser->config->policy;
-
-    if (!size && !user && strcmp(line->key, "reserve") != 0)
-        return false;
-    if (!parse_room(line->value, user ? &policy->user_max : size ? &policy->max_size : &policy->reserve))
+    if (!parse_room(line->value, room))
         WB_COMPLAIN(parser, line->number, line->value_column,
                     "%s = %s: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
-                    "of the device from 1%% to 99%%, e.g. %s%s", line->key, line->value,
-                    user ? "user-max-size = 5G" : size ? "max-size = 20G" : "reserve = 10%",
+                    "of the device from 1%% to 99%%, e.g. %s%s", line->key, line->value, example,
                     config_comment_hint(line->value));
-    if (user)
-        return true;
-    if (size) {
-        parser->max_size.line = line->number;
-        parser->max_size.column = line->column;
-    } else {
-        parser->reserve.line = line->number;
-        parser->reserve.column = line->column;
-    }
-    return true;
+}
+
+static void take_max_size(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    take_room(parser, line, &parser->config->policy.max_size, "max-size = 20G");
+    parser->max_size.line = line->number;
+    parser->max_size.column = line->column;
+}
+
+static void take_user_max_size(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    take_room(parser, line, &parser->config->policy.user_max, "user-max-size = 5G");
+}
+
+static void take_reserve(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    take_room(parser, line, &parser->config->policy.reserve, "reserve = 10%");
+    parser->reserve.line = line->number;
+    parser->reserve.column = line->column;
 }
 
 /* ---- contradictions -------------------------------------------------------------------------- */
@@ -418,62 +416,6 @@ static void config_check_policy(struct wb_config_parser *parser)
                     "max-size = %u%% and reserve = %u%%: together more than 100%%", policy->max_size.percent,
                     policy->reserve.percent);
 }
-
-const char wb_config_template[] =
-    "# Settings for the automatic work of Wayback on this tree. See wayback.conf(5).\n"
-    "#\n"
-    "# The daemon reads this file when it mounts the tree, and again within seconds of a change.\n"
-    "# `wayback --check-config` checks it.\n"
-    "\n"
-    "[snapshots]\n"
-    "# Every state can be read without them (`file@14:03`): snapshots are named times, listed by\n"
-    "# `vsnap list` and in `.snapshot`. How many of each kind to keep:\n"
-    "#hourly = 24\n"
-    "#daily = 7\n"
-    "#weekly = 4\n"
-    "#monthly = 12\n"
-    "# The time of day of the daily, weekly (Monday) and monthly (the 1st) ones:\n"
-    "#at = 00:00\n"
-    "# Snapshots at any other interval, here every ten minutes, and how many of them to keep:\n"
-    "#every = 10m:36\n"
-    "# How many snapshots each ordinary user may create of their own directories:\n"
-    "#user-snapshots = 1024\n"
-    "\n"
-    "[history]\n"
-    "# Idle history is packed (compressed) in the background. With none, only vcompact packs it.\n"
-    "#compact = delta+zstd\n"
-    "#compact-after = 5m\n"
-    "# How long replaced versions and deleted files are kept in any case. (If they do not fit, changes\n"
-    "# fail as on any full disk; use vrm or vprune then. A snapshot protects everything since it was\n"
-    "# created.)\n"
-    "keep = 7d\n"
-    "# After that they are kept while this much of the device is free; else the oldest are deleted:\n"
-    "reserve = 5%\n"
-    "# Or while the history uses no more than this:\n"
-    "#max-size = 200G\n"
-    "# The limit for the history of the changes of each user except root. At the limit, the oldest of it is\n"
-    "# deleted, or changes of this user fail:\n"
-    "#user-max-size = 20G\n"
-    "# Of older versions, keep the last of each hour for a month, and of each day for a year:\n"
-    "#thin = 1h:30d 1d:1y\n"
-    "\n"
-    "# Changes are recorded with the command line. Root, the user who mounted and the same user see its\n"
-    "# arguments, others only the name of the program. Record only that name (name), or nothing (none):\n"
-    "#commands = full\n"
-    "\n"
-    "# Files that programs can create again are kept for a shorter time, and deleted first when space runs low:\n"
-    "#[path \".cache/\" \".ccache/\" \".thumbnails/\" \"Cache/\" \"CachedData/\" \".Trash-*/\"]\n"
-    "#keep = 1d\n"
-    "#[path \"build/\" \"target/\" \"node_modules/\" \".venv/\" \"__pycache__/\" \".tox/\"]\n"
-    "#keep = 1d\n"
-    "#[path \"*.o\" \"*.pyc\" \"*.part\" \"*.crdownload\" \"*.swp\"]\n"
-    "#keep = 1h\n"
-    "\n"
-    "# Do not record these at all (their states of that time are refused); record databases once per close:\n"
-    "#[path \".cache/\" \"node_modules/\" \".venv/\" \"target/\"]\n"
-    "#history = none\n"
-    "#[path \"*.sqlite\" \"*.db\"]\n"
-    "#history = close\n";
 
 static const char *const period_names[WB_PERIODS] = {"every", "hourly", "daily", "weekly", "monthly"};
 
@@ -594,14 +536,18 @@ static const char *config_comment_hint(const char *value)
     return strchr(value, '#') ? " (a comment takes a line of its own)" : "";
 }
 
-static void take_keep(struct wb_config_parser *parser, const struct wb_config_line *line, enum wb_period period)
+/* How many snapshots of a period to keep; the key is its name. */
+static void take_period(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
+    enum wb_period period = WB_HOURLY;
     int64_t keep = config_number(line->value, strlen(line->value), WB_KEEP_MAX);
 
     if (keep < 0)
         COMPLAIN(parser, line, line->value_column,
                  "%s = %s: invalid; use a number from 0 to %d, e.g. %s = 24%s", line->key, line->value,
                  WB_KEEP_MAX, line->key, config_comment_hint(line->value));
+    while (strcmp(line->key, period_names[period]) != 0)
+        period++;
     parser->config->snapshots.periods[period].set = true;
     parser->config->snapshots.periods[period].keep = (unsigned)MAX(keep, 0);
 }
@@ -672,7 +618,12 @@ static void take_compact(struct wb_config_parser *parser, const struct wb_config
 {
     enum wb_compact_mode mode = config_compact_mode(parser, line);
 
-    if (mode != WB_MODES)
+    if (mode == WB_MODES)
+        return;
+    if (config_is_path_section(line->section))
+        wb_path_rules_add(&parser->config->compaction.rules, line->section, parser->rule->line,
+                          patterns_of(parser, line), mode);
+    else
         parser->config->compaction.mode = mode;
 }
 
@@ -704,58 +655,135 @@ static void take_commands(struct wb_config_parser *parser, const struct wb_confi
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static const char *const snapshots_keys[] = {"hourly", "daily", "weekly", "monthly", "every", "at", "user-snapshots",
-                                             NULL};
-static const char *const history_keys[] = {"compact",       "compact-after", "keep",    "thin",
-                                           "keep-versions", "max-size",      "user-max-size", "reserve",
-                                           "commands",      NULL};
+/* Sections that a key may stand in. */
+enum { IN_SNAPSHOTS = 1, IN_HISTORY = 2, IN_PATH = 4 };
 
-static void take_snapshots_key(struct wb_config_parser *parser, const struct wb_config_line *line)
+/*
+ * Every key: its parser, and its lines in a new file: a comment, and the key with its default or an example (NULL:
+ * none). The order is that of a new file and of messages that list the keys.
+ */
+static const struct config_key {
+    const char *name;
+    unsigned sections;
+    void (*take)(struct wb_config_parser *parser, const struct wb_config_line *line);
+    const char *help;
+} config_keys[] = {
+    {"hourly", IN_SNAPSHOTS, take_period,
+     "# Every state can be read without them (`file@14:03`): snapshots are named times, listed by\n"
+     "# `vsnap list` and in `.snapshot`. How many of each kind to keep:\n"
+     "#hourly = 24\n"},
+    {"daily", IN_SNAPSHOTS, take_period,
+     "#daily = 7\n"},
+    {"weekly", IN_SNAPSHOTS, take_period,
+     "#weekly = 4\n"},
+    {"monthly", IN_SNAPSHOTS, take_period,
+     "#monthly = 12\n"},
+    {"at", IN_SNAPSHOTS, take_at,
+     "# The time of day of the daily, weekly (Monday) and monthly (the 1st) ones:\n"
+     "#at = 00:00\n"},
+    {"every", IN_SNAPSHOTS, take_every,
+     "# Snapshots at any other interval, here every ten minutes, and how many of them to keep:\n"
+     "#every = 10m:36\n"},
+    {"user-snapshots", IN_SNAPSHOTS, take_user_snapshots,
+     "# How many snapshots each ordinary user may create of their own directories:\n"
+     "#user-snapshots = 1024\n"},
+    {"compact", IN_HISTORY | IN_PATH, take_compact,
+     "# Idle history is packed (compressed) in the background. With none, only vcompact packs it.\n"
+     "#compact = delta+zstd\n"},
+    {"compact-after", IN_HISTORY, take_compact_after,
+     "#compact-after = 5m\n"},
+    {"keep", IN_HISTORY | IN_PATH, take_keep,
+     "# How long replaced versions and deleted files are kept in any case. (If they do not fit, changes\n"
+     "# fail as on any full disk; use vrm or vprune then. A snapshot protects everything since it was\n"
+     "# created.)\n"
+     "keep = 7d\n"},
+    {"reserve", IN_HISTORY, take_reserve,
+     "# After that they are kept while this much of the device is free; else the oldest are deleted:\n"
+     "reserve = 5%\n"},
+    {"max-size", IN_HISTORY, take_max_size,
+     "# Or while the history uses no more than this:\n"
+     "#max-size = 200G\n"},
+    {"user-max-size", IN_HISTORY, take_user_max_size,
+     "# The limit for the history of the changes of each user except root. At the limit, the oldest of it is\n"
+     "# deleted, or changes of this user fail:\n"
+     "#user-max-size = 20G\n"},
+    {"thin", IN_HISTORY | IN_PATH, take_thin,
+     "# Of older versions, keep the last of each hour for a month, and of each day for a year:\n"
+     "#thin = 1h:30d 1d:1y\n"},
+    {"keep-versions", IN_HISTORY | IN_PATH, take_keep_versions, NULL},
+    {"commands", IN_HISTORY, take_commands,
+     "\n"
+     "# Changes are recorded with the command line. Root, the user who mounted and the same user see its\n"
+     "# arguments, others only the name of the program. Record only that name (name), or nothing (none):\n"
+     "#commands = full\n"},
+    {"history", IN_PATH, take_history, NULL},
+};
+
+static const char template_head[] =
+    "# Settings for the automatic work of Wayback on this tree. See wayback.conf(5).\n"
+    "#\n"
+    "# The daemon reads this file when it mounts the tree, and again within seconds of a change.\n"
+    "# `wayback --check-config` checks it.\n"
+    "\n";
+
+static const char template_sections[] =
+    "# Files that programs can create again are kept for a shorter time, and deleted first when space runs low:\n"
+    "#[path \".cache/\" \".ccache/\" \".thumbnails/\" \"Cache/\" \"CachedData/\" \".Trash-*/\"]\n"
+    "#keep = 1d\n"
+    "#[path \"build/\" \"target/\" \"node_modules/\" \".venv/\" \"__pycache__/\" \".tox/\"]\n"
+    "#keep = 1d\n"
+    "#[path \"*.o\" \"*.pyc\" \"*.part\" \"*.crdownload\" \"*.swp\"]\n"
+    "#keep = 1h\n"
+    "\n"
+    "# Do not record these at all (their states of that time are refused); record databases once per close:\n"
+    "#[path \".cache/\" \"node_modules/\" \".venv/\" \"target/\"]\n"
+    "#history = none\n"
+    "#[path \"*.sqlite\" \"*.db\"]\n"
+    "#history = close\n";
+
+static void add_keys(GString *text, const char *section, unsigned in)
 {
-    if (strcmp(line->key, "every") == 0) {
-        take_every(parser, line);
-        return;
-    }
-    if (strcmp(line->key, "at") == 0) {
-        take_at(parser, line);
-        return;
-    }
-    if (strcmp(line->key, "user-snapshots") == 0) {
-        take_user_snapshots(parser, line);
-        return;
-    }
-    for (enum wb_period period = WB_HOURLY; period < WB_PERIODS; period++) {
-        if (strcmp(line->key, period_names[period]) == 0) {
-            take_keep(parser, line, period);
-            return;
-        }
-    }
-    config_unknown(parser, line, "key in [snapshots]", line->key, snapshots_keys);
+    g_string_append(text, section);
+    for (size_t i = 0; i < G_N_ELEMENTS(config_keys); i++)
+        if ((config_keys[i].sections & in) && config_keys[i].help)
+            g_string_append(text, config_keys[i].help);
+    g_string_append_c(text, '\n');
 }
 
-static void take_history_key(struct wb_config_parser *parser, const struct wb_config_line *line)
+char *wb_config_template(void)
 {
-    if (strcmp(line->key, "compact") == 0)
-        take_compact(parser, line);
-    else if (strcmp(line->key, "compact-after") == 0)
-        take_compact_after(parser, line);
-    else if (strcmp(line->key, "commands") == 0)
-        take_commands(parser, line);
-    else if (!config_take_retention(parser, &parser->config->policy.everything, line) &&
-             !config_take_room(parser, line))
-        config_unknown(parser, line, "key in [history]", line->key, history_keys);
+    GString *text = g_string_new(template_head);
+
+    add_keys(text, "[snapshots]\n", IN_SNAPSHOTS);
+    add_keys(text, "[history]\n", IN_HISTORY);
+    g_string_append(text, template_sections);
+    return g_string_free(text, FALSE);
 }
 
-static void take_path_key(struct wb_config_parser *parser, const struct wb_config_line *line)
+static const struct config_key *find_key(const char *name, unsigned sections)
 {
-    static const char *const known[] = {"keep", "thin", "keep-versions", "compact", "history", NULL};
+    for (size_t i = 0; i < G_N_ELEMENTS(config_keys); i++)
+        if ((config_keys[i].sections & sections) && strcmp(config_keys[i].name, name) == 0)
+            return &config_keys[i];
+    return NULL;
+}
 
-    if (strcmp(line->key, "compact") == 0)
-        config_take_path_compact(parser, line);
-    else if (strcmp(line->key, "history") == 0)
-        config_take_path_history(parser, line);
-    else if (!config_take_retention(parser, parser->rule, line))
-        config_unknown(parser, line, "key in [path ...]", line->key, known);
+static void take_key(struct wb_config_parser *parser, const struct wb_config_line *line, unsigned in)
+{
+    const struct config_key *key = find_key(line->key, in);
+    const char *known[G_N_ELEMENTS(config_keys) + 1] = {NULL};
+    size_t count = 0;
+
+    if (key) {
+        key->take(parser, line);
+        return;
+    }
+    for (size_t i = 0; i < G_N_ELEMENTS(config_keys); i++)
+        if (config_keys[i].sections & in)
+            known[count++] = config_keys[i].name;
+    config_unknown(parser, line,
+                   in == IN_PATH ? "key in [path ...]" : in == IN_HISTORY ? "key in [history]" : "key in [snapshots]",
+                   line->key, known);
 }
 
 static void take(const struct wb_config_line *line, void *data)
@@ -775,9 +803,9 @@ static void take(const struct wb_config_line *line, void *data)
     }
     if (line->section[0] == '\0') {
         COMPLAIN(parser, line, line->column, "%s: not in a section; a line %s must come before", line->key,
-                 g_strv_contains(history_keys, line->key)     ? "[history]"
-                 : g_strv_contains(snapshots_keys, line->key) ? "[snapshots]"
-                                                              : "like [history]");
+                 find_key(line->key, IN_HISTORY)     ? "[history]"
+                 : find_key(line->key, IN_SNAPSHOTS) ? "[snapshots]"
+                                                     : "like [history]");
         return;
     }
     /* The section was complained of. */
@@ -790,12 +818,7 @@ static void take(const struct wb_config_line *line, void *data)
         return;
     }
     g_hash_table_insert(parser->seen, g_steal_pointer(&id), GUINT_TO_POINTER(line->number));
-    if (is_path)
-        take_path_key(parser, line);
-    else if (strcmp(line->section, "history") == 0)
-        take_history_key(parser, line);
-    else
-        take_snapshots_key(parser, line);
+    take_key(parser, line, is_path ? IN_PATH : strcmp(line->section, "history") == 0 ? IN_HISTORY : IN_SNAPSHOTS);
 }
 
 int wb_config_parse(struct wb_config *ret, const char *text, size_t length, wb_config_complain complain_to,

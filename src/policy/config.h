@@ -66,5 +66,5 @@ const char *wb_period_name(enum wb_period period);
 /* "full": the value of the key `commands`. */
 const char *wb_commands_name(enum wb_commands commands);
 
-/* The file that a new store gets: comments that teach, no settings. */
-extern const char wb_config_template[];
+/* The file of a new store: its settings, and a comment for each key. g_free. */
+char *wb_config_template(void);

@@ -218,7 +218,7 @@ def test_the_check_lists_all_mistakes_and_the_settings_of_a_good_file(mount, tmp
     assert result.stdout == (
         f"{path}:3:6: at = 25:00: invalid; use a time of day from 00:00 to 23:59, e.g. at = 03:30\n"
         f"{path}:4:1: fortnightly: no such key in [snapshots]; use one of hourly, daily, weekly, monthly, "
-        "every, at, user-snapshots\n")
+        "at, every, user-snapshots\n")
     path.write_text("[snapshots]\nhourly = 24\ndaily = 7\nat = 03:30\nevery = 10m:36\n", encoding="utf-8")
     result = mount.tool("wayback", "--check-config", path)
     assert result.stdout == (f"{path}: no mistake\nsnapshots: hourly, the newest 24\n"

@@ -112,8 +112,9 @@ END_TEST
 /* The template has settings for a home directory, and without its comments it is a valid file that has all keys. */
 START_TEST(the_template_is_right_and_so_are_its_examples)
 {
-    struct wb_config config = good(wb_config_template);
-    g_autoptr(GString) bare = g_string_new(wb_config_template);
+    g_autofree char *template = wb_config_template();
+    struct wb_config config = good(template);
+    g_autoptr(GString) bare = g_string_new(template);
 
     ck_assert(!config.snapshots.periods[WB_HOURLY].set);
     ck_assert_int_eq(wb_policy_least(&config.policy), 7 * 86400 * INT64_C(1000000000));
@@ -185,7 +186,7 @@ static const struct bad bad_texts[] = {
     {"[snapshots]\n  hourlly = 24\n", "2:3: hourlly: no such key in [snapshots]; did you mean hourly?\n"},
     {"[snapshots]\nDaily = 24\n", "2:1: Daily: no such key in [snapshots]; did you mean daily?\n"},
     {"[snapshots]\ncompression = no\n",
-     "2:1: compression: no such key in [snapshots]; use one of hourly, daily, weekly, monthly, every, at, "
+     "2:1: compression: no such key in [snapshots]; use one of hourly, daily, weekly, monthly, at, every, "
      "user-snapshots\n"},
     {"[snapshot]\nhourly = 1\nx = 2\n", "1:2: snapshot: no such section; did you mean snapshots?\n"},
     {"[retention]\n", "1:2: retention: no such section; use one of snapshots, history, path \"PATTERN\"\n"},
@@ -264,7 +265,7 @@ static const struct bad bad_texts[] = {
     {"[path \"a\"]\nkeep = 1d\n[path \"a\"]\nkeep = 2d\n",
      "3:2: [path \"a\"]: already in line 1; put all keys there\n"},
     {"[path \"a\"]\nmax-size = 1G\nkeep = 1d\n",
-     "2:1: max-size: no such key in [path ...]; use one of keep, thin, keep-versions, compact, history\n"},
+     "2:1: max-size: no such key in [path ...]; use one of compact, keep, thin, keep-versions, history\n"},
     {"[snapshots\nhourly = 1\n", "1:1: [snapshots: invalid section; write [NAME] in a line of its own\n"},
     {"[snapshots] # why\n", "1:1: [snapshots] # why: invalid section; write [NAME] in a line of its own\n"},
     {"[snapshots]\nhourly\n", "2:1: hourly: invalid line; write `key = value`, [section] or # comment\n"},
