@@ -140,6 +140,15 @@ def test_directories_are_read_in_one_place():
     none([path for path in c_files("src") if re.search(r"(?<!->)\breaddir\(", text(path)) and path != ROOT / "src/base/dir.c"])
 
 
+def test_the_manual_has_every_key_of_the_configuration_and_no_other():
+    """The keys stand in one table; wayback.conf(5) is written by hand beside it."""
+    table = text(ROOT / "src/policy/config.c").split("config_keys[] = {")[1].split("\n};")[0]
+    keys = set(re.findall(r'^    \{"([a-z-]+)", IN_', table, re.M))
+    manual = text(ROOT / "docs/man/wayback.conf.5").replace("\\-", "-")
+    assert len(keys) > 10
+    assert set(re.findall(r'^\.B[IR]? "([a-z-]+) = ', manual, re.M)) == keys
+
+
 def test_c_sources_keep_the_style():
     wrong = []
     for path in c_files("src", "include", "utils"):
