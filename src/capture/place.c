@@ -51,7 +51,7 @@ int wb_capture_ensure_catalog(struct wb_store *store, struct wb_dir *dir)
     if (log->tail == 0)
         r = append_place(store, log, dir);
     if (r >= 0 && log->tail_is_lost) {
-        r = wb_log_tell_lost_tail(store, log, last);
+        r = wb_log_record_lost_tail(store, log, last);
         if (r == 0)
             r = wb_manifest_log_mended(store, log, dir->object, WB_FILE_CATALOG);
     }

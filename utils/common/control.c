@@ -42,11 +42,11 @@ int wb_control_call(int dir_fd, struct wb_control *request)
 }
 
 /* The latest present time that a store reported. */
-static int64_t told_now;
+static int64_t daemon_now;
 
 int64_t wb_control_now(void)
 {
-    return MAX(wb_when_now(), told_now);
+    return MAX(wb_when_now(), daemon_now);
 }
 
 int wb_control_hello(int dir_fd, struct wb_control_hello *ret)
@@ -59,7 +59,7 @@ int wb_control_hello(int dir_fd, struct wb_control_hello *ret)
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
     if (r == 0 && ret->now < G_MAXINT64 / 2)
-        told_now = MAX(told_now, ret->now);
+        daemon_now = MAX(daemon_now, ret->now);
     return r;
 }
 

@@ -23,8 +23,8 @@ void revert_sync(const struct revert *revert, int dir, const char *name)
         fsync(fd);
 }
 
-/* What to call it: by its own name, if that is why it is here. */
-static char *told_path(const struct revert *revert, const char *dir, const char *name)
+/* The path to print: the object's own name, if that is the reason why it is handled. g_free. */
+static char *reported_path(const struct revert *revert, const char *dir, const char *name)
 {
     g_autofree char *path = wb_path_join(dir, name);
     const char *own = g_hash_table_lookup(revert->aside_of, path);
@@ -46,7 +46,7 @@ static int remove_below(struct revert *revert, int dir, const char *name, const 
     if (!names)
         return revert_fail(revert, path, NULL, fd < 0 ? fd : -errno);
     for (guint i = 0; i < names->len && r == 0; i++) {
-        g_autofree char *below = told_path(revert, path, names->pdata[i]);
+        g_autofree char *below = reported_path(revert, path, names->pdata[i]);
 
         r = revert_remove(revert, fd, names->pdata[i], below);
     }
@@ -89,7 +89,7 @@ static int remove_extra(struct revert *revert, const GPtrArray *then, int fd, co
 
         if (wb_fd_names_has(then, now->pdata[i]))
             continue;
-        below = told_path(revert, path, now->pdata[i]);
+        below = reported_path(revert, path, now->pdata[i]);
         revert_touch_directory(revert, fd);
         r = revert_remove(revert, fd, now->pdata[i], below);
     }
@@ -203,7 +203,7 @@ int revert_sweep_beside(struct revert *revert, int parent_dir, const char *paren
 
         if (!g_str_has_prefix(names->pdata[i], revert->aside))
             continue;
-        path = told_path(revert, parent_path, names->pdata[i]);
+        path = reported_path(revert, parent_path, names->pdata[i]);
         r = revert_remove(revert, parent_dir, names->pdata[i], path);
     }
     return r;

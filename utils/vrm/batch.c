@@ -30,7 +30,7 @@ static void erase_alone(const struct pending *one)
     struct wb_control_erased erased = {0};
     int r = wb_control_erase(one->place.mount->root_fd, one->place.path, one->flags, 0, &erased);
 
-    vrm_told(&one->place, one->hit, r, &erased);
+    vrm_report(&one->place, one->hit, r, &erased);
 }
 
 static void carry_out(void)
@@ -45,11 +45,11 @@ static void carry_out(void)
         if (alone) {
             erase_alone(one);
         } else if (r < 0) {
-            vrm_told(&one->place, one->hit, r, NULL);
+            vrm_report(&one->place, one->hit, r, NULL);
         } else {
             struct wb_control_erased erased = {names[i].objects, names[i].bytes};
 
-            vrm_told(&one->place, one->hit, -(int)names[i].error, &erased);
+            vrm_report(&one->place, one->hit, -(int)names[i].error, &erased);
         }
     }
 }

@@ -211,7 +211,7 @@ static void print_extent(const struct wb_place *place, const struct vrm_extent *
     putchar('\n');
 }
 
-void vrm_told(const struct wb_place *place, bool hit, int r, const struct wb_control_erased *erased)
+void vrm_report(const struct wb_place *place, bool hit, int r, const struct wb_control_erased *erased)
 {
     /* It had another of the names, and is gone with that. */
     if (r == -ENOENT && hit)
@@ -253,7 +253,7 @@ static void erase_place(const struct wb_place *place, const struct vrm_hit *hit,
     if (wb_cli_interrupted())
         return;
     r = wb_control_erase(place->mount->root_fd, place->path, flags, before, &erased);
-    vrm_told(place, hit != NULL, r, &erased);
+    vrm_report(place, hit != NULL, r, &erased);
     if (r == 0 && directory && !before && !history_only)
         remember_removed(place);
 }

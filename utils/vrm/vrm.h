@@ -15,8 +15,8 @@
 /* Asks, if need be; false after an error line or a no. */
 bool vrm_confirmed(const struct wb_place *place, const char *question);
 
-/* What became of one of them; `hit`: of a pattern, which may be gone with another one. */
-void vrm_told(const struct wb_place *place, bool hit, int r, const struct wb_control_erased *erased);
+/* Prints the result of one of them; `hit`: one of a pattern, which may have been erased with another one. */
+void vrm_report(const struct wb_place *place, bool hit, int r, const struct wb_control_erased *erased);
 
 struct vrm_hit {
     char *path;   /* in the mount, as requests take it */

@@ -191,7 +191,7 @@ static void record_lost_tail(struct wb_store *store, const struct wb_open_gap *p
     if (wb_store_get_log(store, place->object, place->file, true, &log) < 0)
         return;
     pthread_mutex_lock(&log->lock);
-    if (wb_log_tell_lost_tail(store, log, log->last_when) == 0)
+    if (wb_log_record_lost_tail(store, log, log->last_when) == 0)
         wb_timeline_note(store, log, place->object, place->file);
     pthread_mutex_unlock(&log->lock);
     wb_store_sync_log(store, place->object, place->file);

@@ -19,7 +19,7 @@ static bool is_short(const struct wb_store *store, int64_t stamp, int64_t last_w
     return stamp > last_when && stamp >= store->stamps.since && stamp < store->stamps.cut;
 }
 
-int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log, int64_t since)
+int wb_log_record_lost_tail(struct wb_store *store, struct wb_log *log, int64_t since)
 {
     struct wb_record record = {
         .type = WB_REC_GAP, .gap = {since, log->damaged_tail ? WB_GAP_DAMAGE : WB_GAP_POWER}};
@@ -64,7 +64,7 @@ int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct
     log->tail_is_lost |= log->damaged_tail;
     if (!log->tail_is_lost || (file == WB_FILE_CATALOG && log->tail == 0))
         return 0;
-    r = wb_log_tell_lost_tail(store, log, log->damaged_tail && has_place_only(log) ? 0 : log->last_when);
+    r = wb_log_record_lost_tail(store, log, log->damaged_tail && has_place_only(log) ? 0 : log->last_when);
     if (r == 0)
         wb_timeline_note(store, log, object, file);
     return r < 0 ? r : wb_manifest_log_mended(store, log, object, file);

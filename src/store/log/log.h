@@ -87,7 +87,7 @@ int wb_log_set_mtime(int fd, int64_t when);
 
 struct wb_store;
 /* Appends a GAP: records later than `since` were lost (tail_loss.c). The caller holds log->lock. 0 or -errno. */
-int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log, int64_t since);
+int wb_log_record_lost_tail(struct wb_store *store, struct wb_log *log, int64_t since);
 
 /* Where in the file an offset of the log is that is not packed. */
 static inline uint64_t wb_log_physical(const struct wb_log *log, uint64_t offset)
