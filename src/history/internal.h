@@ -28,7 +28,7 @@ struct wb_history {
     size_t accepted_count;
 };
 
-/* ---- what went wrong (history.c) ------------------------------------------------------------- */
+/* ---- why a state cannot be rebuilt (history_error.c, log_scan.c) ------------------------------ */
 
 /* Sets this thread's line; returns `error`, so that it can end a function. */
 int wb_history_fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -45,7 +45,7 @@ void wb_history_wait_inflight(struct wb_history *history, int64_t when);
  */
 ssize_t wb_history_end(struct wb_history *history, int64_t when, ssize_t r);
 
-/* ---- traces: the records of one log after a moment, newest first (history.c) ----------------- */
+/* ---- scans: the records of one log after a moment, newest first (log_scan.c) ----------------- */
 
 struct wb_log_scan {
     struct wb_log_cursor source;
@@ -124,7 +124,7 @@ int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t m
 /* The slot of `name` in a NAME record, or NULL. */
 const struct wb_slot *wb_log_scan_slot(const struct wb_record *record, const char *name);
 
-/* ---- revisions (revision.c) -------------------------------------------------------------------------- */
+/* ---- revisions (state/revision.c) ------------------------------------------------------------ */
 
 /*
  * What a walk over the parent's catalog found out about the object's attributes at T. Every `when` in a
@@ -164,8 +164,8 @@ int wb_revision_below(struct wb_revision *dir, const char *name, struct wb_objec
 /* An object's birth may be a little later than the `when` of its record. */
 #define WB_BIRTH_SLACK (60 * WB_WHEN_SECOND)
 
-/* Names of the root that are ours. */
-bool wb_revision_hides(const struct wb_revision *dir, const char *name);
+/* Names of the root that are ours (state/listing.c). */
+bool wb_listing_hides(const struct wb_revision *dir, const char *name);
 
 /* ---- places (resolve.c) ---------------------------------------------------------------------- */
 

@@ -22,21 +22,21 @@ MUTANTS = {
         "return sweep->begins[a].number > sweep->begins[b].number;",
         "return sweep->begins[a].number < sweep->begins[b].number;"),
     "changes just after the moment are left out": (
-        "src/history/history.c",
-        "if (source->head.when <= trace->when)",
-        "if (source->head.when <= trace->when + 3000000)"),
+        "src/history/log_scan.c",
+        "if (source->head.when <= scan->when)",
+        "if (source->head.when <= scan->when + 3000000)"),
     "a snapshot is a change too early": (
         "src/daemon/jobs/snapshot.c",
         "snapshot->when = wb_store_tick(session->store);",
         "snapshot->when = wb_store_last_change(session->store) - 1;"),
     "a snapshot's moment is another in .snapshot": (
         "src/daemon/lookback/past_lookup.c",
-        "r = wb_revision_at(session->history, dir, base, &moment->time, moment->scope, &spot);",
+        "r = wb_revision_at(session->history, dir, base, &moment->time, moment->scope, &revision);",
         "r = wb_revision_at(session->history, dir, base, !wb_snapdir_of(question->parent) ? &moment->time : "
-        "&(struct wb_time){.instant = moment->time.instant - 300000000}, moment->scope, &spot);"),
+        "&(struct wb_time){.instant = moment->time.instant - 300000000}, moment->scope, &revision);"),
     "what is cut off is not kept": (
         "src/capture/undo.c",
-        "*ret_from = loss->size_after;",
+        "*ret_from = overwrite->size_after;",
         "*ret_from = size;"),
 }
 

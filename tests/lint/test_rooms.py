@@ -40,8 +40,6 @@ BREAKS = {
     ("store/timeline", "store/object"): ["store/timeline/timeline.c"],
     ("store/cache", "store/open"): ["store/cache/tail_loss.c"],
     ("capture", "capture/recovery"): ["capture/stage.c"],
-    ("history", "history/resolve"): ["history/history.c", "history/revision.c"],
-    ("history", "history/state"): ["history/history.c", "history/revision.c"],
 }
 # Files of one floor that still call each other in a circle. No group grows, none is added.
 CYCLES = [
@@ -49,9 +47,6 @@ CYCLES = [
     ["daemon/keeper/keeper.c", "daemon/keeper/keeper_full.c", "daemon/keeper/keeper_room.c",
      "daemon/keeper/keeper_thin.c", "daemon/keeper/keeper_users.c"],
     ["daemon/past/past_access.c", "daemon/past/past_perm.c"],
-    ["history/history.c", "history/log_cursor.c", "history/resolve/departures.c", "history/resolve/rename_chain.c",
-     "history/resolve/resolve.c", "history/revision.c", "history/state/attrs.c", "history/state/listing.c",
-     "history/state/past_dir.c", "history/state/rights.c"],
     ["maintain/prune/prune.c", "maintain/prune/prune_log.c"],
     ["maintain/relocate/move.c", "maintain/relocate/move_to.c"],
     ["store/cache/gaps.c", "store/cache/log_mtime.c", "store/cache/logs.c", "store/cache/settling.c",

@@ -11,7 +11,7 @@
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
 #include "format/object_key.h"
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include "history/versions/names.h"
 #include "wayback/when.h"
 #include <errno.h>

@@ -8,7 +8,7 @@
 #include "daemon/past/past_buried.h"
 #include "daemon/past/past_node.h"
 #include "daemon/past/walk.h"
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -13,6 +13,11 @@
 #include <fcntl.h>
 #include <string.h>
 
+bool wb_listing_hides(const struct wb_revision *dir, const char *name)
+{
+    return !dir->parent && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0);
+}
+
 /*
  * Listings that needed a long walk, kept for later requests.
  *
@@ -166,7 +171,7 @@ static int add_present(struct wb_history *history, struct wb_revision *dir, int 
     struct wb_attrs attrs;
     int r;
 
-    if (wb_revision_hides(dir, name))
+    if (wb_listing_hides(dir, name))
         return 0;
     r = wb_object_stat(history->store, dir_fd, name, &object, &attrs, NULL);
     /* ENOENT: removed meanwhile; its record says so. EXDEV: on another device, so not part of this tree. */

@@ -4,7 +4,7 @@
  */
 #include "history/internal.h"
 
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include "store/object/catalog_path.h"
 #include <errno.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "history/internal.h"
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include "history/versions/versions_walk.h"
 #include "store/log/log_scan.h"
 #include <errno.h>

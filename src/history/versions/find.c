@@ -6,7 +6,7 @@
 #include "history/history.h"
 
 #include "history/internal.h"
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>

@@ -5,7 +5,7 @@
 #include "history/history.h"
 
 #include "history/internal.h"
-#include "history/resolve/path.h"
+#include "history/state/path.h"
 #include "store/tables/snapshots.h"
 #include "wayback/at_name.h"
 #include "wayback/when.h"

@@ -7,8 +7,8 @@
 
 #include "base/cleanup.h"
 #include "history/internal.h"
-#include "history/resolve/lookback.h"
-#include "history/resolve/path.h"
+#include "history/state/lookback.h"
+#include "history/state/path.h"
 #include "history/versions/versions_walk.h"
 #include "store/object/catalog_path.h"
 #include "wayback/when.h"

@@ -8,7 +8,7 @@
 #include "maintain/erase/erase.h"
 
 #include "capture/capture.h"
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include "maintain/bundle/bundle.h"
 #include "maintain/erase/erase_set.h"
 #include "maintain/rewrite/rewrite.h"

@@ -13,7 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/dir.h"
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include "history/log_cursor.h"
 #include "maintain/prune/prune.h"
 #include "maintain/rewrite/rewrite.h"

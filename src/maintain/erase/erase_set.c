@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "format/object_key.h"
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include "history/log_cursor.h"
 #include "maintain/erase/erase.h"
 #include "maintain/rewrite/rewrite.h"

@@ -4,7 +4,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "format/object_key.h"
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include "store/directory/signpost.h"
 #include "store/tables/pins.h"
 #include "store/tables/received.h"

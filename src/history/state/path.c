@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "history/resolve/path.h"
+#include "history/state/path.h"
 
 #include "history/internal.h"
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "history/resolve/lookback.h"
+#include "history/state/lookback.h"
 
 #include "history/internal.h"
 #include "history/log_cursor.h"

@@ -6,6 +6,7 @@
 #include "history/internal.h"
 
 #include "base/cleanup.h"
+#include "format/object_key.h"
 #include "store/inflight/spans.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -80,11 +81,6 @@ const char *wb_revision_name(const struct wb_revision *revision)
 struct wb_revision *wb_revision_parent(const struct wb_revision *revision)
 {
     return revision->parent;
-}
-
-bool wb_revision_hides(const struct wb_revision *dir, const char *name)
-{
-    return !dir->parent && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0);
 }
 
 int wb_revision_root(struct wb_history *history, int64_t when, struct wb_revision **ret)
@@ -254,7 +250,7 @@ static int find_child(struct wb_history *history, struct wb_revision *dir, const
         return -ENAMETOOLONG;
     if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return -EINVAL;
-    if (wb_revision_hides(dir, name))
+    if (wb_listing_hides(dir, name))
         return WB_ABSENT;
     listing = wb_listing_cached(history, dir);
     if (listing)
@@ -282,5 +278,99 @@ int wb_revision_child(struct wb_history *history, struct wb_revision *dir, const
     r = (int)wb_history_end(history, dir->when, r);
     if (r == 0)
         *ret = g_steal_pointer(&found);
+    return r;
+}
+
+/*
+ * ---- entries of a listing ------------------------------------------------------------------------
+ *
+ * A program that lists a directory usually requests the attributes of its entries next, so one more walk over the
+ * catalog collects its records about all of them (struct wb_hint).
+ */
+
+static void take_hint(GHashTable *hints, struct wb_object object, int64_t when, const struct wb_attrs *attrs)
+{
+    struct wb_hint *hint = g_hash_table_lookup(hints, &object);
+
+    if (hint) {
+        hint->found = true;
+        hint->when = when;
+        hint->attrs = *attrs;
+    }
+}
+
+/* From the newest record to the oldest: the last one found is the earliest after T. */
+static int walk_hints(struct wb_log_scan *scan, GHashTable *hints, uint64_t *ret_seen)
+{
+    const struct wb_record *record;
+    int r;
+
+    *ret_seen = 0;
+    while ((r = wb_log_scan_next(scan, &record)) == 0) {
+        *ret_seen = MAX(*ret_seen, record->offset + record->total);
+        if (record->type == WB_REC_ATTR)
+            take_hint(hints, record->attr.object, record->when, &record->attr.attrs);
+        for (uint32_t i = 0; record->type == WB_REC_NAME && i < record->name.count; i++)
+            if (record->name.slots[i].present)
+                take_hint(hints, record->name.slots[i].object, record->when, &record->name.slots[i].attrs);
+    }
+    return r;
+}
+
+/* Hints are separate from the entries: most listings are only read. Without memory there are no hints. */
+static void find_hints(struct wb_history *history, struct wb_listing *listing)
+{
+    g_autoptr(GHashTable) hints = g_hash_table_new(wb_object_hash, wb_object_is_key);
+    struct wb_object log = WB_OBJECT_NONE;
+    struct wb_hint *all;
+    struct wb_log_scan scan;
+    uint64_t seen = 0;
+    int r;
+
+    all = listing->records > 0 ? g_try_new0(struct wb_hint, listing->entries->len) : NULL;
+    if (!all)
+        return;
+    listing->hints = all;
+    if (wb_log_scan_open(&scan, history, listing->dir, WB_FILE_CATALOG, listing->when) < 0)
+        return;
+    for (guint i = 0; i < listing->entries->len; i++) {
+        struct wb_listing_entry *entry = &g_array_index(listing->entries, struct wb_listing_entry, i);
+
+        /* Names of one object share the first one's hint. */
+        if (!g_hash_table_contains(hints, &entry->object))
+            g_hash_table_insert(hints, &entry->object, &all[i]);
+    }
+    r = scan.source.fd < 0 ? -ENOENT : wb_object_stat(NULL, scan.source.fd, NULL, &log, NULL, NULL);
+    if (r == 0)
+        r = walk_hints(&scan, hints, &seen);
+    wb_log_scan_close(&scan);
+    for (guint i = 0; i < listing->entries->len; i++) {
+        struct wb_listing_entry *entry = &g_array_index(listing->entries, struct wb_listing_entry, i);
+        struct wb_hint *hint = g_hash_table_lookup(hints, &entry->object);
+
+        all[i] = *hint;
+        all[i].valid = r == WB_END;
+        all[i].log = log;
+        all[i].seen = seen;
+    }
+}
+
+int wb_listing_revision(struct wb_history *history, struct wb_listing *listing, struct wb_revision *dir, size_t index,
+                        struct wb_revision **ret)
+{
+    const struct wb_listing_entry *entry;
+    int r;
+
+    if (index >= listing->entries->len)
+        return -EINVAL;
+    pthread_mutex_lock(&listing->lock);
+    if (!listing->hinted)
+        find_hints(history, listing);
+    listing->hinted = true;
+    pthread_mutex_unlock(&listing->lock);
+    entry = &g_array_index(listing->entries, struct wb_listing_entry, index);
+    r = wb_revision_below(dir, entry->name, entry->object, entry->mode, ret);
+    if (r == 0 && listing->hints)
+        (*ret)->hint = listing->hints[index];
     return r;
 }

@@ -1,77 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What all ways into the past share: the thread's line about what could not be rebuilt, and the
- * walk over the records of one log that are newer than a moment.
+ * Reads the records of one log that are newer than a moment, from the newest backward: the step that every look into
+ * the past consists of. It fails if a change may be missing among them.
  */
 #include "history/internal.h"
-#include "history/resolve/departures.h"
-#include "history/state/rights.h"
 #include "store/cache/gaps.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
-#include "wayback/at_name.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
-
-static _Thread_local char problem[256];
-
-const char *wb_history_error(void)
-{
-    return problem;
-}
-
-void wb_history_clear_error(void)
-{
-    problem[0] = '\0';
-}
-
-int wb_history_fail(int error, const char *format, ...)
-{
-    va_list list;
-
-    va_start(list, format);
-    g_vsnprintf(problem, sizeof(problem), format, list);
-    va_end(list);
-    return error;
-}
-
-int wb_history_open(struct wb_history **ret, struct wb_store *store)
-{
-    struct wb_history *history = g_try_new0(struct wb_history, 1);
-
-    if (!history)
-        return -ENOMEM;
-    history->store = store;
-    history->at_sign = WB_AT_SIGN;
-    history->listings = wb_listing_cache_new();
-    history->departures = wb_departures_cache_new();
-    history->rights = wb_rights_cache_new();
-    history->dirfd_cache = wb_dirfd_cache_new();
-    *ret = history;
-    return 0;
-}
-
-struct wb_history *wb_history_free(struct wb_history *history)
-{
-    if (history) {
-        wb_listing_cache_free(history->listings);
-        wb_departures_cache_free(history->departures);
-        wb_rights_cache_free(history->rights);
-        wb_dirfd_cache_free(history->dirfd_cache);
-    }
-    g_free(history);
-    return NULL;
-}
-
-void wb_history_set_at_sign(struct wb_history *history, char mark)
-{
-    history->at_sign = mark;
-}
 
 /* ---- changes under way ----------------------------------------------------------------------- */
 
@@ -143,7 +85,7 @@ ssize_t wb_history_end(struct wb_history *history, int64_t when, ssize_t r)
     return wb_history_fail(-EIO, "history before %s was forgotten (vprune)", wb_when_print(horizon, 1, text));
 }
 
-/* ---- traces ---------------------------------------------------------------------------------- */
+/* ---- scans ----------------------------------------------------------------------------------- */
 
 void wb_history_accept_gaps(struct wb_history *history, int64_t when, const struct wb_open_gap *gaps, size_t count)
 {
@@ -230,47 +172,12 @@ static int fail_at(const struct wb_log_scan *scan, uint64_t offset, const char *
     return wb_history_fail(-EIO, "record at %" PRIu64 " of %s %s", offset, path, what);
 }
 
-/* What a gap of that reason says happened after the state that was asked for. */
-static const char *gap_words(unsigned reason)
-{
-    switch (reason) {
-    case WB_GAP_REFUSED:
-        return "changes that could not be recorded (onfull=continue) came after it";
-    case WB_GAP_ERASED:
-        return "its history was erased (vrm)";
-    case WB_GAP_POWER:
-        return "a power cut took the records of changes that came after it";
-    case WB_GAP_UNSEEN:
-        return "it was changed while Wayback did not record";
-    case WB_GAP_DAMAGE:
-        return "records of changes that came after it were lost to damage";
-    case WB_GAP_POLICY:
-        return "wayback.conf leaves changes that came after it unrecorded";
-    default:
-        return "changes that came after it are not known";
-    }
-}
-
-int wb_history_fail_damaged(struct wb_object object, enum wb_object_file file)
-{
-    char path[WB_OBJECT_PATH_MAX];
-
-    wb_object_path(object, file, path);
-    return wb_history_fail(-EIO, "%s: records were lost (the file is missing or too short, or the list in `"
-                           WB_MANIFEST_NAME "` that it is compared with is damaged); run vfsck", path);
-}
-
-int wb_history_fail_gap(unsigned reason)
-{
-    return wb_history_fail(-EIO, "%s", gap_words(reason));
-}
-
 int wb_log_scan_next(struct wb_log_scan *scan, const struct wb_record **ret)
 {
     struct wb_log_cursor *source = &scan->source;
     int r;
 
-    /* A record that was too old stays in view: a caller that lowers trace->when meets it. */
+    /* A record that was too old stays in view: a caller that lowers scan->when meets it. */
     if (scan->given)
         wb_log_cursor_take(source);
     scan->given = false;
