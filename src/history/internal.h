@@ -68,7 +68,7 @@ int wb_log_scan_open(struct wb_log_scan *scan, const struct wb_history *history,
 void wb_log_scan_close(struct wb_log_scan *scan);
 
 /*
- * The next older record with `when` > trace->when; valid until the next call. 0, WB_END, or -errno;
+ * The next older record with `when` > scan->when; valid until the next call. 0, WB_END, or -errno;
  * -EIO (with a line) at a damaged record or a gap, behind which nothing is certain. A power cut takes the end of a
  * log: older records are still valid, and only state that none of them contains is unknown.
  */
@@ -107,7 +107,7 @@ static inline bool wb_born_after(struct wb_object object, int64_t when)
 }
 
 /*
- * Whether a record has to confirm that a name had the object at trace->when, because it may have been made later. As a
+ * Whether a record has to confirm that a name had the object at scan->when, because it may have been made later. As a
  * rule a later name has its record; an object made while nothing was recorded is known by its birth only.
  */
 static inline bool wb_log_scan_doubts(const struct wb_log_scan *scan, struct wb_object object)

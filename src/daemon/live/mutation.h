@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * The subject of a change: one node whose content, attributes or extended attributes an operation alters,
+ * A change under way: the node whose content, attributes or extended attributes an operation alters,
  * locked, and what the capture floor must know of it. The calls between lock and unlock do
  * nothing where no history is kept, so that an operation reads the same either way:
  *
- *     wb_mutation_lock(&subject, session, req, live, fd);
- *     r = wb_mutation_attrs(&subject, WB_OP_CHMOD);
+ *     wb_mutation_lock(&mutation, session, req, inode, fd);
+ *     r = wb_mutation_attrs(&mutation, WB_OP_CHMOD);
  *     if (r == 0)
- *         r = wb_mutation_end(&subject, the system call);
- *     wb_mutation_unlock(&subject);
+ *         r = wb_mutation_end(&mutation, the system call);
+ *     wb_mutation_unlock(&mutation);
  */
 
 #include "daemon/core/session.h"

@@ -20,7 +20,7 @@ static inline bool wb_stages_may_be(const struct wb_session *session)
 }
 
 /*
- * Ends the stage of the subject, if there is one. 0 or -errno; then what was to come must not be done, and the stage
+ * Ends the stage of the node, if there is one. 0 or -errno; then what was to come must not be done, and the stage
  * is overdue: it lasts until its end can be written, which is tried again before anything else is recorded of the
  * file, before lists are shown, and every few seconds.
  */

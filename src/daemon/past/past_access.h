@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * "The past opens no door": who reads a state must have been allowed to then, and be allowed to
+ * Whoever reads a state of the past must have been allowed to at that time, and be allowed to
  * now. The kernel checks what a past node's attributes say (default_permissions), that is, then. What it
  * cannot see is checked here: the same objects as they are now, and the directories that were
  * above when a path enters the past half way down.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Spots: an object at a moment, with the names it is reached by. They hold nothing that later
+ * Revisions: an object at a moment, with the names it is reached by. They hold nothing that later
  * changes could make wrong: where an object is now is found out each time (resolve.c).
  */
 #include "history/internal.h"

@@ -107,12 +107,12 @@ static int by_places(struct wb_history *history, const struct wb_revision *revis
  * Catalogs that are read backward, each from where the previous read ended, so no part is read twice. The most recently
  * used ones are kept.
  */
-#define TRACES 8
+#define SCANS_MAX 8
 
 struct back {
     struct wb_history *history;
     int64_t when;
-    struct wb_log_scan scans[TRACES];
+    struct wb_log_scan scans[SCANS_MAX];
     unsigned count;
 };
 
@@ -137,7 +137,7 @@ static int trace_of(struct back *back, struct wb_object dir, struct wb_log_scan 
         r = wb_log_scan_open(&found, back->history, dir, WB_FILE_CATALOG, back->when);
         if (r < 0)
             return r;
-        if (back->count == TRACES)
+        if (back->count == SCANS_MAX)
             wb_log_scan_close(&back->scans[--i]);
         else
             back->count++;

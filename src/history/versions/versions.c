@@ -145,7 +145,7 @@ static int begin_before(struct wb_versions *versions, struct wb_revision *place,
 
 /*
  * The name was absent before the oldest change of it that its directory knows. Before that change, and before the
- * directory got its path, the name belongs to an entry of the directory that had the path. Strand `index` ends.
+ * directory got its path, the name belongs to an entry of the directory that had the path. Lineage `index` ends.
  */
 static int follow_name(struct wb_versions *versions, unsigned index)
 {
