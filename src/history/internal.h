@@ -183,7 +183,7 @@ struct wb_dirfd_cache *wb_dirfd_cache_free(struct wb_dirfd_cache *dirfd_cache);
 int wb_dirfd_cache_get(struct wb_dirfd_cache *dirfd_cache, struct wb_object object);
 void wb_dirfd_cache_put(struct wb_dirfd_cache *dirfd_cache, struct wb_object object, int fd);
 
-/* ---- the way of an object, from name to name (way.c) -------------------------------------------- */
+/* ---- the way of an object, from name to name (rename_chain.c) ----------------------------------- */
 
 /* It got there at `when`. */
 struct wb_rename_hop {

@@ -71,7 +71,7 @@ struct wb_store {
     uint64_t index_stride; /* of undo logs, in bytes (log_index.h); tests make it small       */
     struct wb_snapshot_table *snapshots;
     struct wb_timeline *timeline; /* timeline.h */
-    struct wb_preclone *ahead;    /* ahead.h; NULL: nothing is cloned, or only read */
+    struct wb_preclone *preclone; /* cache/preclone.h; NULL: nothing is cloned, or only read */
     struct wb_stages *stages;     /* stages.h; NULL for a store that is only read */
     pthread_mutex_t settling;     /* settling.c: one at a time brings content to the disk */
     int settling_fd;

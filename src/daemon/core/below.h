@@ -20,10 +20,10 @@
 /* A look at the file; the first one counts. Takes no lock. */
 void wb_below_met(struct wb_inode *inode, const struct stat *st);
 
-/* With live->lock held, before a change: compares the size with the one that the last change left. */
+/* With inode->lock held, before a change: compares the size with the one that the last change left. */
 void wb_below_compare(struct wb_inode *inode, const struct stat *st);
 
-/* With live->lock held, after a change: the size + 1, or WB_SIZE_UNSURE. */
+/* With inode->lock held, after a change: the size + 1, or WB_SIZE_UNSURE. */
 static inline void wb_below_note(struct wb_inode *inode, int64_t size_left)
 {
     atomic_store_explicit(&inode->size_left, size_left, memory_order_relaxed);

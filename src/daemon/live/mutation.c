@@ -257,7 +257,7 @@ bool wb_caller_kills_suidgid(fuse_req_t req)
     return fuse_req_ctx(req)->uid != 0;
 }
 
-/* With live->lock held: the parent cannot change under a rename, and the reference keeps it. */
+/* With inode->lock held: the parent cannot change under a rename, and the reference keeps it. */
 static void subject_target(struct wb_mutation *mutation)
 {
     struct wb_session *session = mutation->session;

@@ -148,9 +148,9 @@ int wb_preclone_consume(struct wb_store *store, struct wb_object object, uint64_
     struct slot *slot;
     int found = 0;
 
-    if (!store->ahead)
+    if (!store->preclone)
         return 0;
-    slot = slot_of(store->ahead, object);
+    slot = slot_of(store->preclone, object);
     pthread_mutex_lock(&slot->lock);
     clone = wb_object_equal(slot->object, object) ? slot->clone : NULL;
     if (clone && from < clone->to && to > clone->from && from < to) {
@@ -177,9 +177,9 @@ uint64_t wb_preclone_plan(struct wb_store *store, struct wb_object object, uint6
     uint64_t end = to, more;
     struct slot *slot;
 
-    if (!store->ahead)
+    if (!store->preclone)
         return to;
-    slot = slot_of(store->ahead, object);
+    slot = slot_of(store->preclone, object);
     pthread_mutex_lock(&slot->lock);
     if (!wb_object_equal(slot->object, object) && slot->clone && slot->used) {
         slot->used = false; /* another object may replace it next time, unless it is used again */
@@ -205,7 +205,7 @@ uint64_t wb_preclone_plan(struct wb_store *store, struct wb_object object, uint6
 void wb_preclone_keep(struct wb_store *store, struct wb_object object, int image, uint64_t from, uint64_t to,
                       uint64_t source, uint64_t used, uint64_t block)
 {
-    struct slot *slot = slot_of(store->ahead, object);
+    struct slot *slot = slot_of(store->preclone, object);
     struct clone *clone = clone_new(image, from, to, source, block), *old = clone;
     uint64_t done;
 
@@ -229,9 +229,9 @@ void wb_preclone_release(struct wb_store *store, struct wb_object object)
     struct clone *old = NULL;
     struct slot *slot;
 
-    if (!store->ahead)
+    if (!store->preclone)
         return;
-    slot = slot_of(store->ahead, object);
+    slot = slot_of(store->preclone, object);
     pthread_mutex_lock(&slot->lock);
     if (wb_object_equal(slot->object, object)) {
         old = slot->clone;
@@ -244,8 +244,8 @@ void wb_preclone_release(struct wb_store *store, struct wb_object object)
 
 void wb_preclone_age(struct wb_store *store)
 {
-    for (unsigned i = 0; store->ahead && i < WB_PRECLONE_SLOTS; i++) {
-        struct slot *slot = &store->ahead->slots[i];
+    for (unsigned i = 0; store->preclone && i < WB_PRECLONE_SLOTS; i++) {
+        struct slot *slot = &store->preclone->slots[i];
         struct clone *old = NULL;
 
         pthread_mutex_lock(&slot->lock);

@@ -235,8 +235,8 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_e
         r = store->logs ? 0 : -ENOMEM;
     }
     if (r == 0 && store->can_clone) {
-        store->ahead = wb_preclone_new();
-        r = store->ahead ? 0 : -ENOMEM;
+        store->preclone = wb_preclone_new();
+        r = store->preclone ? 0 : -ENOMEM;
     }
     if (r == 0)
         r = wb_timeline_open(store);
@@ -424,7 +424,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
 {
     if (!store)
         return NULL;
-    store->ahead = wb_preclone_free(store->ahead);
+    store->preclone = wb_preclone_free(store->preclone);
     if (store->logs)
         wb_gaps_flush(store);
     store->timeline = wb_timeline_free(store);

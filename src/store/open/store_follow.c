@@ -13,7 +13,7 @@
 
 int wb_store_rest(struct wb_store *store)
 {
-    store->ahead = wb_preclone_free(store->ahead);
+    store->preclone = wb_preclone_free(store->preclone);
     wb_gaps_flush(store);
     /* If it fails, the next pass does the work, wherever the store is then. */
     wb_timeline_pass(store);
@@ -22,8 +22,8 @@ int wb_store_rest(struct wb_store *store)
 
 void wb_store_wake(struct wb_store *store)
 {
-    if (store->can_clone && !store->ahead)
-        store->ahead = wb_preclone_new();
+    if (store->can_clone && !store->preclone)
+        store->preclone = wb_preclone_new();
 }
 
 static int open_parts(struct wb_store *copy, const struct wb_store *store, const char *home, struct wb_error *why)
