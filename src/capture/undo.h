@@ -3,7 +3,7 @@
 
 /*
  * A DATA change being written: extents are gathered into parts, each part is one record, and the
- * last one closes the change. Private to undo.c and undo.c.
+ * last one closes the change. Private to undo.c.
  */
 
 #include "capture/plan.h"

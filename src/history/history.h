@@ -40,10 +40,10 @@ struct wb_store *wb_history_store(const struct wb_history *history);
  * under way any more, so that the state of then is final. Slots that a dead daemon left are not waited
  * for: their changes have ended, and recovery alters no state. 0, or -EBUSY after half a minute.
  */
-int wb_history_await(struct wb_history *history, int64_t when);
+int wb_history_wait_daemon(struct wb_history *history, int64_t when);
 
 /* In the daemon: a time a little before now, if no change of that time or an older one is under way; else 0. */
-int64_t wb_history_has_waited(const struct wb_history *history);
+int64_t wb_history_quiet_since(const struct wb_history *history);
 
 /* The last thing this thread could not rebuild since it cleared that, as one line ("" if none). */
 const char *wb_history_error(void);
@@ -137,7 +137,7 @@ struct wb_unbind_info {
 };
 
 /* 0, WB_ABSENT if no record states a loss, or -errno. Reads the catalogs of all directories it was in since T. */
-int wb_revision_unbind(struct wb_history *history, struct wb_revision *revision, struct wb_unbind_info *ret);
+int wb_revision_find_unbind(struct wb_history *history, struct wb_revision *revision, struct wb_unbind_info *ret);
 
 /* Opens the object as it is now, wherever it is: a verified descriptor (open flags as given, O_PATH
  * for anything that is no file or directory), or -errno; -EIO if it cannot be found. */

@@ -37,7 +37,7 @@ int wb_history_fail(int error, const char *format, ...) __attribute__((format(pr
  * Waits (a second at most) until no change of `when` or older is under way in this process, so that
  * the state at `when` is one that nothing will still alter.
  */
-void wb_history_wait_inflight(struct wb_history *history, int64_t when);
+void wb_history_wait_own(struct wb_history *history, int64_t when);
 
 /*
  * The last call of each function that returns a state at `when`: `r`, or -EIO (and a line) if `when` is before the
@@ -190,11 +190,11 @@ struct wb_rename_hop {
     struct wb_object dir;
     char name[WB_NAME_MAX + 1];
     int64_t when;
-    int64_t lost;   /* stops[0], where the way ends in the graveyard: when it lost that name, */
-    uint32_t links; /* and how many names it had until then */
+    int64_t lost;   /* hops[0], if the way ends in the graveyard: when it lost that name,      */
+    uint32_t links; /* and how many names it had until then                                   */
 };
 
-/* From stops[0] on: the last two stops by `until`. 1: it ends in the graveyard; 0: at stops[0]; or -errno. */
+/* From hops[0] on: the last two hops by `until`. 1: it ends in the graveyard; 0: at hops[0]; or -errno. */
 int wb_rename_chain_follow(struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t until,
                            struct wb_rename_hop hops[2]);
 

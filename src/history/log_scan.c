@@ -30,7 +30,7 @@ static bool is_under_way(const struct wb_history *history, int64_t when)
     return false;
 }
 
-void wb_history_wait_inflight(struct wb_history *history, int64_t when)
+void wb_history_wait_own(struct wb_history *history, int64_t when)
 {
     static const struct timespec pause = {.tv_nsec = 200 * 1000};
 
@@ -45,14 +45,14 @@ void wb_history_wait_inflight(struct wb_history *history, int64_t when)
 #define UNANNOUNCED (100 * INT64_C(1000000))
 #define AWAIT_TRIES 30000
 
-int64_t wb_history_has_waited(const struct wb_history *history)
+int64_t wb_history_quiet_since(const struct wb_history *history)
 {
     int64_t when = wb_store_now(history->store) - UNANNOUNCED;
 
     return wb_inflight_is_under_way(history->store, when) ? 0 : when;
 }
 
-int wb_history_await(struct wb_history *history, int64_t when)
+int wb_history_wait_daemon(struct wb_history *history, int64_t when)
 {
     static const struct timespec pause = {.tv_nsec = 1000 * 1000};
     /* Where the wall clock was set back it may be long in coming; the store's clock has passed `when` all the same. */

@@ -105,7 +105,7 @@ struct wb_log_cache *wb_log_cache_new(unsigned limit);
 unsigned wb_logs_limit(void);
 struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache);
 
-/* and those closed meanwhile; wb_closed_logs_clear. */
+/* A log that was closed since; the list is freed with wb_closed_logs_clear. */
 struct wb_closed_log {
     struct wb_object object;
     enum wb_object_file file;

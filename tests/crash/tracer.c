@@ -426,7 +426,7 @@ static void say_whether_all_are_watched(void)
         control->watching = 1;
 }
 
-static int scan(const sigset_t *signals)
+static int trace_loop(const sigset_t *signals)
 {
     int status, last = 125 << 8;
     pid_t id;
@@ -482,5 +482,5 @@ int main(int argc, char **argv)
     stay_on_one_processor();
     leader = start(argv + 4, &before, mapped);
     control->tracer = (uint32_t)getpid();
-    return scan(&signals);
+    return trace_loop(&signals);
 }

@@ -2,8 +2,7 @@
 #pragma once
 
 /*
- * A change that was in flight when the last daemon died: what its records say (recover.c) against
- * what the tree shows (recover.c).
+ * A change that was in flight when the last daemon died: recover.c compares its records with the tree.
  */
 
 #include "store/store.h"

@@ -70,10 +70,11 @@ static int mend_header(struct wb_checking *checking, const struct wb_header *hea
 /* The signpost in the tree names the store: with another uuid it would be refused. */
 static void take_uuid_from_signpost(struct wb_checking *checking)
 {
-    struct wb_log_scans scans;
+    struct wb_store_traces traces;
 
-    if (checking->store_path && wb_log_scans_read(checking->src_fd, &scans) == 0 && scans.kind == WB_TRACE_SIGNPOST)
-        memcpy(checking->header.uuid, scans.signpost.uuid, sizeof(checking->header.uuid));
+    if (checking->store_path && wb_store_traces_read(checking->src_fd, &traces) == 0 &&
+        traces.kind == WB_TRACE_SIGNPOST)
+        memcpy(checking->header.uuid, traces.signpost.uuid, sizeof(checking->header.uuid));
 }
 
 /* The header is damaged, short or missing. */

@@ -266,7 +266,7 @@ static char *join(const char *above, const char *name)
 
 static int was_open(struct wb_below *below, struct wb_object dir, int64_t when)
 {
-    struct wb_past_access access = {.hint = below->revision, .dir = dir, .mask = R_OK | X_OK};
+    struct wb_past_perm_query access = {.hint = below->revision, .dir = dir, .mask = R_OK | X_OK};
 
     return wb_past_perm_check(below->perm, below->request, &access, when);
 }
@@ -274,7 +274,7 @@ static int was_open(struct wb_below *below, struct wb_object dir, int64_t when)
 /* A file that was asked for, whatever it was called: WB_BELOW_YES where it could be read then. */
 static int is_asked(struct wb_below *below, const struct wb_listed_change *listed)
 {
-    struct wb_past_access access = {.hint = below->revision, .dir = below->object, .mask = R_OK};
+    struct wb_past_perm_query access = {.hint = below->revision, .dir = below->object, .mask = R_OK};
     int r;
 
     if (below->is_dir || !wb_object_equal(listed->object, below->object))

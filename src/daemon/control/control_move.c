@@ -49,7 +49,7 @@ static bool stop(void *data)
     return wb_control_is_over((void *)(uintptr_t)moving->request);
 }
 
-static bool take_gate(struct moving *moving)
+static bool take_relocate_lock(struct moving *moving)
 {
     struct wb_session *session = moving->request->session;
     struct timespec until;
@@ -73,9 +73,9 @@ static bool own(void *data)
     struct wb_session *session = moving->request->session;
     bool taken;
 
-    atomic_store(&session->gate_wanted, true);
-    taken = take_gate(moving);
-    atomic_store(&session->gate_wanted, false);
+    atomic_store(&session->relocate_wanted, true);
+    taken = take_relocate_lock(moving);
+    atomic_store(&session->relocate_wanted, false);
     if (!taken)
         return false;
     /* What goes on from one request to the next is begun anew; nobody is at it, since prune_lock is held. */

@@ -54,7 +54,7 @@ struct kept {
     guint shown;
 };
 
-static void row_free(void *data)
+static void chain_free(void *data)
 {
     struct row *row = data;
 
@@ -87,7 +87,7 @@ static bool continues(const struct wb_paged *paged, const struct wb_paged *other
 static int was_open(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
                     const struct wb_usage_dir *dir, int64_t first)
 {
-    struct wb_past_access access = {.dir = dir->self, .mask = R_OK | X_OK, .now = true};
+    struct wb_past_perm_query access = {.dir = dir->self, .mask = R_OK | X_OK, .now = true};
     int r = wb_past_perm_check_since(perm, request, &access, first, kept->usage.now);
 
     if (r == 0 && dir->gone)
@@ -298,7 +298,7 @@ static void put_rows(struct kept *kept, struct wb_control *out)
 static int look_at_file(struct kept *kept, const struct wb_request *request, struct wb_revision *dir, const char *name,
                         struct wb_revision *revision)
 {
-    struct wb_past_access access = {.hint = dir,
+    struct wb_past_perm_query access = {.hint = dir,
                                     .dir = wb_revision_object(dir),
                                     .name = name,
                                     .object = wb_revision_object(revision),
@@ -351,7 +351,7 @@ static int begin(const struct wb_request *request, struct kept **ret)
     kept->keeper = wb_control_is_keeper(request);
     kept->whole = kept->keeper && wb_object_equal(kept->scope, store->header.root);
     kept->depth = ask->depth;
-    kept->paths = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, row_free);
+    kept->paths = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, chain_free);
     wb_usage_init(&kept->usage, store, wb_store_now(store));
     r = kept->is_dir ? 0 : look_at_file(kept, request, dir, name, revision);
     if (r < 0)

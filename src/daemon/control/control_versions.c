@@ -227,7 +227,7 @@ static int begin(const struct wb_request *request, struct wb_revision *dir, cons
     walk->name = g_strdup(wanted->name);
     walk->cursor = 0;
     walk->milestones = wb_milestone_walk_new(request->session->past->milestones, walk->dir, walk->name,
-                                             wb_history_has_waited(request->session->history));
+                                             wb_history_quiet_since(request->session->history));
     r = wb_versions_open(request->session->history, dir, walk->name, &walk->versions);
     if (r == 0)
         r = pass_over(request->session, walk, wanted->cursor);
@@ -250,7 +250,7 @@ static bool is_asked(const struct walk *walk, struct wb_object dir, const char *
 static int may_show(const struct page *page, const struct wb_version *version)
 {
     struct wb_object self = wb_versions_self(page->walk->versions);
-    struct wb_past_access access = {.hint = page->dir, .dir = version->dir, .mask = R_OK | X_OK};
+    struct wb_past_perm_query access = {.hint = page->dir, .dir = version->dir, .mask = R_OK | X_OK};
     bool is_dir = !wb_object_is_none(self);
     int r = 1;
 
@@ -261,7 +261,7 @@ static int may_show(const struct page *page, const struct wb_version *version)
         r = wb_past_perm_check(page->perm, page->request, &access, version->when);
     if (r != 1)
         return r;
-    access = (struct wb_past_access){
+    access = (struct wb_past_perm_query){
         .hint = page->dir,
         .dir = is_dir ? self : version->dir,
         .name = is_dir ? NULL : version->name,
@@ -275,7 +275,7 @@ static int may_show(const struct page *page, const struct wb_version *version)
 /* Leaves out what the caller may not know, or of which that cannot be found out. */
 static void censor(const struct page *page, const struct wb_version *version, struct wb_control_version *out)
 {
-    struct wb_past_access other = {.hint = page->dir, .dir = version->other_dir, .mask = R_OK | X_OK, .now = true};
+    struct wb_past_perm_query other = {.hint = page->dir, .dir = version->other_dir, .mask = R_OK | X_OK, .now = true};
     int r;
 
     if (!page->perm)

@@ -102,7 +102,7 @@ int wb_entry_fill_made(struct wb_session *session, struct wb_inode *dir, int dir
 {
     int r = -EIO;
 
-    for (int i = 0; r < 0 && i < WB_DOUBT_LOOKS; i++)
+    for (int i = 0; r < 0 && i < WB_KCACHE_LOOKS; i++)
         r = fill(session, dir, dir_fd, name, entry, ret);
     if (r < 0)
         wb_kcache_invalidate_name(session, dir, name);

@@ -9,7 +9,7 @@
 #include "daemon/core/session.h"
 
 /* How many times the result of a change that was made is looked at before the caller gets an error. */
-#define WB_DOUBT_LOOKS 3
+#define WB_KCACHE_LOOKS 3
 
 /* Attributes of the node, which may be NULL, are asked for anew. Before the reply. */
 void wb_kcache_invalidate_attrs(struct wb_session *session, struct wb_inode *inode);

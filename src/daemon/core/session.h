@@ -98,7 +98,7 @@ struct wb_session {
     struct wb_node *root;       /* what users see as the root: nodes.root, or a directory of the past */
     struct wb_dirfds dirfds;
     pthread_rwlock_t ns_lock, relocate_lock;
-    atomic_bool gate_wanted;     /* what can be done later gives up */
+    atomic_bool relocate_wanted;     /* what can be done later gives up */
     atomic_bool is_short; /* of room (wb_keeper_is_short): who packs asks, also when the keeper has ended */
     struct wb_overdue *overdue;  /* files whose version could not be recorded yet (stage.h); under nodes.lock */
 
@@ -168,7 +168,7 @@ static inline void wb_relocate_unlock(struct wb_session **session)
 }
 /* Until the end of the block the store stays where it is. Not within another one. */
 #define WB_WITH_RELOCATE_LOCK(session)                                                                                 \
-    __attribute__((cleanup(wb_relocate_unlock), unused)) struct wb_session *in_gate = wb_relocate_lock_shared(session)
+    __attribute__((cleanup(wb_relocate_unlock), unused)) struct wb_session *held = wb_relocate_lock_shared(session)
 
 /* Written once between two looks, so that workers do not fight for it. */
 static inline void wb_session_note_business(struct wb_session *session)

@@ -68,7 +68,7 @@ static bool is_over(void *data)
     struct wb_session *session = data;
 
     /* Somebody may have said that nothing is to be packed any more. */
-    return atomic_load(&session->compact_ends) || atomic_load(&session->gate_wanted) ||
+    return atomic_load(&session->compact_ends) || atomic_load(&session->relocate_wanted) ||
            atomic_load(&session->compact_rest) == 0;
 }
 
@@ -147,7 +147,7 @@ static bool is_ending(void *data)
 {
     struct wb_session *session = data;
 
-    return atomic_load(&session->compact_ends) || atomic_load(&session->gate_wanted);
+    return atomic_load(&session->compact_ends) || atomic_load(&session->relocate_wanted);
 }
 
 /* Some of what was deleted; the rest has its turn the next time. */

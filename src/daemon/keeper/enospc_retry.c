@@ -83,7 +83,7 @@ static bool wait_for_room(fuse_req_t req)
 {
     if (attempt.times++ == 0) {
         attempt.until = g_get_monotonic_time() + PATIENCE_US;
-        wb_keeper_wait_for_space(attempt.session, &attempt.waiter, attempt.about);
+        wb_space_waiter_add(attempt.session, &attempt.waiter, attempt.about);
     }
     attempt.lacks_room = false;
     attempt.error = 0;
@@ -96,7 +96,7 @@ static void end(void)
 {
     attempt.may_wait = false;
     if (attempt.times > 0)
-        wb_keeper_stop_waiting(attempt.session, &attempt.waiter);
+        wb_space_waiter_remove(attempt.session, &attempt.waiter);
     attempt.times = 0;
 }
 

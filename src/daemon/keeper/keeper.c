@@ -45,7 +45,7 @@ bool wb_keeper_gives_up(void *data)
 {
     const struct wb_session *session = data;
 
-    return wb_keeper_is_over(data) || atomic_load(&session->gate_wanted) || atomic_load(&session->keeper->pleaded);
+    return wb_keeper_is_over(data) || atomic_load(&session->relocate_wanted) || atomic_load(&session->keeper->pleaded);
 }
 
 void wb_keeper_be_idle(void)
@@ -292,7 +292,7 @@ static void *keep(void *data)
     pthread_mutex_lock(&threads->lock);
     while (!atomic_load(&keeper->ends)) {
         take_policy(keeper);
-        if (wb_keeper_has_pleas(keeper)) {
+        if (wb_keeper_has_waiters(keeper)) {
             wb_keeper_answer(keeper);
             continue;
         }
@@ -303,7 +303,7 @@ static void *keep(void *data)
         wb_relocate_unlock(&keeper->session);
         pthread_mutex_lock(&threads->lock);
         /* Others are woken by the same condition. */
-        while (!atomic_load(&keeper->ends) && !keeper->has_next && !wb_keeper_has_pleas(keeper) &&
+        while (!atomic_load(&keeper->ends) && !keeper->has_next && !wb_keeper_has_waiters(keeper) &&
                !atomic_load(&keeper->users.wanted) && (now = g_get_monotonic_time()) < until)
             wb_session_wait(threads, (until - now) * 1000);
     }

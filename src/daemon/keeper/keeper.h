@@ -34,15 +34,15 @@ uint64_t wb_keeper_reclaimable(struct wb_session *session);
  * about may be of the past: the state of a moment that is pinned stays until then, whatever else goes for its room.
  * Where nothing else may go, it is refused, and pins nothing any more: nobody else is refused for its sake.
  */
-enum wb_space_waiter_state { WB_PLEA_RESTS, WB_PLEA_WAITS, WB_PLEA_GRANTED, WB_PLEA_REFUSED };
+enum wb_space_waiter_state { WB_WAITER_RESTS, WB_WAITER_WAITS, WB_WAITER_GRANTED, WB_WAITER_REFUSED };
 struct wb_space_waiter {
     int64_t pinned; /* 0: nothing */
     enum wb_space_waiter_state state;
     bool seen; /* by who answers */
     struct wb_space_waiter *next;
 };
-void wb_keeper_wait_for_space(struct wb_session *session, struct wb_space_waiter *waiter, int64_t pinned);
-void wb_keeper_stop_waiting(struct wb_session *session, struct wb_space_waiter *waiter);
+void wb_space_waiter_add(struct wb_session *session, struct wb_space_waiter *waiter, int64_t pinned);
+void wb_space_waiter_remove(struct wb_session *session, struct wb_space_waiter *waiter);
 
 /*
  * What may go for it goes, the oldest first; waits for that, with no lock held, until the monotonic time `until` in us.

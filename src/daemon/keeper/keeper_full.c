@@ -241,7 +241,7 @@ static unsigned count_waiting(const struct wb_keeper *keeper)
     unsigned count = 0;
 
     for (const struct wb_space_waiter *waiter = keeper->waiters; waiter; waiter = waiter->next)
-        count += waiter->state == WB_PLEA_WAITS;
+        count += waiter->state == WB_WAITER_WAITS;
     return count;
 }
 
@@ -251,7 +251,7 @@ static unsigned count_waiting(const struct wb_keeper *keeper)
 static void answer_waiters(struct wb_keeper *keeper, bool all, enum wb_space_waiter_state state)
 {
     for (struct wb_space_waiter *waiter = keeper->waiters; waiter; waiter = waiter->next)
-        if (waiter->state == WB_PLEA_WAITS && (all || waiter->seen))
+        if (waiter->state == WB_WAITER_WAITS && (all || waiter->seen))
             waiter->state = state;
 }
 
@@ -263,7 +263,7 @@ static bool refuse_oldest_pin(struct wb_keeper *keeper)
     if (!oldest)
         return false;
     oldest->pinned = 0;
-    oldest->state = WB_PLEA_REFUSED;
+    oldest->state = WB_WAITER_REFUSED;
     return true;
 }
 
@@ -273,7 +273,7 @@ void wb_keeper_answer(struct wb_keeper *keeper)
     bool granted;
 
     for (struct wb_space_waiter *waiter = keeper->waiters; waiter; waiter = waiter->next)
-        waiter->seen = waiter->state == WB_PLEA_WAITS;
+        waiter->seen = waiter->state == WB_WAITER_WAITS;
     atomic_store(&keeper->pleaded, false);
     pthread_mutex_unlock(&threads->lock);
     wb_relocate_lock_shared(keeper->session);
@@ -282,21 +282,21 @@ void wb_keeper_answer(struct wb_keeper *keeper)
     pthread_mutex_lock(&threads->lock);
     /* An operation that asked meanwhile has not tried again yet: it does before more is deleted for it. */
     if (granted)
-        answer_waiters(keeper, true, WB_PLEA_GRANTED);
+        answer_waiters(keeper, true, WB_WAITER_GRANTED);
     else if (!refuse_oldest_pin(keeper))
-        answer_waiters(keeper, false, WB_PLEA_REFUSED);
-    atomic_store(&keeper->pleaded, wb_keeper_has_pleas(keeper));
+        answer_waiters(keeper, false, WB_WAITER_REFUSED);
+    atomic_store(&keeper->pleaded, wb_keeper_has_waiters(keeper));
     pthread_cond_broadcast(&threads->wake);
 }
 
-bool wb_keeper_has_pleas(const struct wb_keeper *keeper)
+bool wb_keeper_has_waiters(const struct wb_keeper *keeper)
 {
     return count_waiting(keeper) > 0;
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-void wb_keeper_wait_for_space(struct wb_session *session, struct wb_space_waiter *waiter, int64_t pinned)
+void wb_space_waiter_add(struct wb_session *session, struct wb_space_waiter *waiter, int64_t pinned)
 {
     struct wb_keeper *keeper = session->keeper;
 
@@ -309,7 +309,7 @@ void wb_keeper_wait_for_space(struct wb_session *session, struct wb_space_waiter
     pthread_mutex_unlock(&session->threads.lock);
 }
 
-void wb_keeper_stop_waiting(struct wb_session *session, struct wb_space_waiter *waiter)
+void wb_space_waiter_remove(struct wb_session *session, struct wb_space_waiter *waiter)
 {
     struct wb_keeper *keeper = session->keeper;
     struct wb_space_waiter **at;
@@ -334,18 +334,18 @@ bool wb_keeper_make_room(struct wb_session *session, struct wb_space_waiter *wai
     if (!keeper)
         return false;
     pthread_mutex_lock(&threads->lock);
-    if (waiter->state == WB_PLEA_REFUSED || count_waiting(keeper) == WB_KEEPER_WAITERS) {
+    if (waiter->state == WB_WAITER_REFUSED || count_waiting(keeper) == WB_KEEPER_WAITERS) {
         pthread_mutex_unlock(&threads->lock);
         return false;
     }
-    waiter->state = WB_PLEA_WAITS;
+    waiter->state = WB_WAITER_WAITS;
     atomic_store(&keeper->pleaded, true);
     pthread_cond_broadcast(&threads->wake);
-    for (; !atomic_load(&keeper->ends) && waiter->state == WB_PLEA_WAITS && now < until; now = g_get_monotonic_time())
+    for (; !atomic_load(&keeper->ends) && waiter->state == WB_WAITER_WAITS && now < until; now = g_get_monotonic_time())
         wb_session_wait(threads, (until - now) * 1000);
-    granted = waiter->state == WB_PLEA_GRANTED;
-    if (waiter->state == WB_PLEA_WAITS)
-        waiter->state = WB_PLEA_RESTS;
+    granted = waiter->state == WB_WAITER_GRANTED;
+    if (waiter->state == WB_WAITER_WAITS)
+        waiter->state = WB_WAITER_RESTS;
     pthread_mutex_unlock(&threads->lock);
     return granted;
 }

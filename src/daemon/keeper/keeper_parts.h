@@ -110,7 +110,7 @@ int wb_keeper_take_snapshot(struct wb_keeper *keeper, const char *why);
 /* What is pinned for who waits (keeper_full.c): the oldest moment; 0: none is. `data`: the session. */
 int64_t wb_keeper_pinned(void *data);
 /* With threads->lock held: whether anybody waits for an answer; and that they get one, without it meanwhile. */
-bool wb_keeper_has_pleas(const struct wb_keeper *keeper);
+bool wb_keeper_has_waiters(const struct wb_keeper *keeper);
 void wb_keeper_answer(struct wb_keeper *keeper);
 
 void wb_keeper_hold_room(struct wb_keeper *keeper);

@@ -23,9 +23,9 @@ struct wb_overdue {
     struct wb_inode *inode;
 };
 
-static void subject_target(struct wb_mutation *mutation);
+static void mutation_target(struct wb_mutation *mutation);
 
-/* Before and after a change of content that subject_content was asked for; false: it is to be recorded by itself. */
+/* Before and after a change of content, for wb_mutation_content; false: it is to be recorded by itself. */
 static bool stage_takes(struct wb_mutation *mutation)
 {
     struct wb_session *session = mutation->session;
@@ -72,7 +72,7 @@ static void note_overdue(struct wb_session *session, struct wb_inode *inode)
     pthread_mutex_unlock(&session->nodes.lock);
 }
 
-int wb_stage_end_subject(struct wb_mutation *mutation)
+int wb_stage_end_mutation(struct wb_mutation *mutation)
 {
     struct wb_inode *inode = mutation->inode;
     int r;
@@ -100,7 +100,7 @@ static int stage_end_overdue(struct wb_mutation *mutation)
 
     return inode->overdue ||
                    (inode->stage && !wb_spans_has(mutation->session->store, mutation->attrs.ctime, false))
-               ? wb_stage_end_subject(mutation)
+               ? wb_stage_end_mutation(mutation)
                : 0;
 }
 
@@ -120,9 +120,9 @@ int wb_stage_end_locked(struct wb_session *session, struct wb_inode *inode)
     if (r == 0) {
         if (handle)
             wb_inode_mask_nlink(session, inode, &mutation.st);
-        subject_target(&mutation);
+        mutation_target(&mutation);
         mutation.target.known = NULL;
-        r = wb_stage_end_subject(&mutation);
+        r = wb_stage_end_mutation(&mutation);
         inode->has_undo = mutation.target.has_undo;
         wb_inode_unref(session, mutation.parent);
     }
@@ -141,7 +141,7 @@ static int end_stage(struct wb_session *session, struct wb_inode *inode, int fd,
     if (r < 0)
         return r;
     if (!unless_written || !wb_handle_has_writer(session, inode))
-        r = wb_stage_end_subject(&mutation);
+        r = wb_stage_end_mutation(&mutation);
     wb_mutation_unlock(&mutation);
     return r;
 }
@@ -258,7 +258,7 @@ bool wb_caller_kills_suidgid(fuse_req_t req)
 }
 
 /* With inode->lock held: the parent cannot change under a rename, and the reference keeps it. */
-static void subject_target(struct wb_mutation *mutation)
+static void mutation_target(struct wb_mutation *mutation)
 {
     struct wb_session *session = mutation->session;
     struct wb_inode *inode = mutation->inode;
@@ -311,7 +311,7 @@ int wb_mutation_lock(struct wb_mutation *mutation, struct wb_session *session, f
     wb_inode_mask_nlink(session, inode, &mutation->st);
     wb_below_compare(inode, &mutation->st);
     if (session->recording)
-        subject_target(mutation);
+        mutation_target(mutation);
     return 0;
 }
 
@@ -343,7 +343,7 @@ static int is_left_out(struct wb_mutation *mutation)
 
     if (wb_recording_of(session, inode) != WB_RECORDING_NONE || (!wb_inode_is_dir(inode) && mutation->st.st_nlink > 1))
         return 0;
-    r = wb_enospc_retry_recorded(wb_stage_end_subject(mutation));
+    r = wb_enospc_retry_recorded(wb_stage_end_mutation(mutation));
     if (r == 0)
         r = wb_recording_cover(session, inode, &mutation->target, mutation->fd, &mutation->change);
     mutation->target.known = NULL;
@@ -395,7 +395,7 @@ int wb_mutation_attrs(struct wb_mutation *mutation, enum wb_op op)
 
         return begun(mutation, stage_take(mutation, mutation->fd, &overwrite));
     }
-    r = wb_enospc_retry_recorded(wb_stage_end_subject(mutation));
+    r = wb_enospc_retry_recorded(wb_stage_end_mutation(mutation));
     if (r < 0)
         return r;
     return begun(mutation,
@@ -413,7 +413,7 @@ int wb_mutation_xattr(struct wb_mutation *mutation, const char *name, enum wb_op
     r = is_left_out(mutation);
     if (r != 0)
         return MIN(r, 0);
-    r = wb_enospc_retry_recorded(wb_stage_end_subject(mutation));
+    r = wb_enospc_retry_recorded(wb_stage_end_mutation(mutation));
     if (r < 0)
         return r;
     return begun(mutation, wb_capture_xattr(store, &mutation->change, &mutation->target, mutation->fd, name, op,

@@ -22,7 +22,7 @@ struct wb_mutation {
     struct wb_target target;
     char name[WB_NAME_MAX + 1]; /* of the target */
     struct wb_change change;
-    bool staged;            /* the change is part of live->stage, and loses this */
+    bool staged;            /* the change is part of inode->stage, and loses this */
     struct wb_overwrite overwrite;
     struct stat st;         /* as it is before the change; nlink as users see it */
     struct wb_attrs attrs;  /* the same for the first record, if one is written */

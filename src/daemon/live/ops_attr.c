@@ -165,7 +165,7 @@ static int look_after(struct wb_session *session, struct wb_inode *inode, int fd
 {
     int r = -EIO;
 
-    for (int i = 0; r < 0 && i < WB_DOUBT_LOOKS; i++)
+    for (int i = 0; r < 0 && i < WB_KCACHE_LOOKS; i++)
         r = fstat(fd, st) < 0 ? -errno : 0;
     if (r == 0)
         wb_inode_mask_nlink(session, inode, st);

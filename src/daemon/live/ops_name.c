@@ -84,7 +84,7 @@ static int link_locked(struct wb_mutation *mutation, struct wb_inode *dir, int d
         if (named)
             g_strlcpy(known, mutation->inode->name, sizeof(known));
         pthread_mutex_unlock(&session->nodes.lock);
-        r = wb_enospc_retry_recorded(wb_stage_end_subject(mutation));
+        r = wb_enospc_retry_recorded(wb_stage_end_mutation(mutation));
         if (r < 0)
             return r;
         /* What never had a name begins to exist here; nothing of it was recorded so far. */

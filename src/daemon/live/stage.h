@@ -24,7 +24,7 @@ static inline bool wb_stages_may_be(const struct wb_session *session)
  * is overdue: it lasts until its end can be written, which is tried again before anything else is recorded of the
  * file, before lists are shown, and every few seconds.
  */
-int wb_stage_end_subject(struct wb_mutation *mutation);
+int wb_stage_end_mutation(struct wb_mutation *mutation);
 
 /* Tries again to end what is overdue. Without locks held; costs nothing where there is none. */
 void wb_stages_retry(struct wb_session *session);

@@ -207,7 +207,7 @@ static bool take_permit(struct wb_options *options, const char *word)
 {
     bool no = g_str_has_prefix(word, "no");
     const char *name = no ? word + strlen("no") : word;
-    enum wb_check_owner *permit = strcmp(name, "suid") == 0   ? &options->suid
+    enum wb_permit *permit = strcmp(name, "suid") == 0   ? &options->suid
                                   : strcmp(name, "dev") == 0  ? &options->dev
                                   : strcmp(name, "exec") == 0 ? &options->exec
                                                               : NULL;

@@ -12,7 +12,7 @@ enum wb_snapdir_mode { WB_SNAPDIR_HIDDEN, WB_SNAPDIR_VISIBLE, WB_SNAPDIR_OFF };
 #define WB_SNAPDIR_NAME ".snapshot"
 
 /* A generic option of mount(8) and its opposite: not given, suid, nosuid. */
-enum wb_check_owner { WB_PERMIT_DEFAULT, WB_PERMIT_YES, WB_PERMIT_NO };
+enum wb_permit { WB_PERMIT_DEFAULT, WB_PERMIT_YES, WB_PERMIT_NO };
 
 struct wb_options {
     char *source;     /* as given */
@@ -37,7 +37,7 @@ struct wb_options {
     bool prunes;      /* onfull=prune */
     bool allow_other;
     bool noatime, nodiratime; /* reading does not move the access times of SRC */
-    enum wb_check_owner suid, dev, exec;
+    enum wb_permit suid, dev, exec;
     enum wb_snapdir_mode snapdir;
     char *snapdir_name;  /* what they are called                                       */
     bool snapnames_gmt;  /* snapnames=gmt: their entries are listed as "@GMT-..."     */

@@ -325,7 +325,7 @@ static int check_place(const struct wb_session *session, struct wb_error *why)
 /* Nothing at or before the moment is under way any more, and nothing of it goes while it is mounted. */
 static int settle(struct wb_session *session, int64_t when, struct wb_error *why)
 {
-    int r = wb_history_await(session->history, when);
+    int r = wb_history_wait_daemon(session->history, when);
 
     if (r == 0)
         r = wb_store_pin(session->store, when);

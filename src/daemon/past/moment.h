@@ -6,7 +6,7 @@
  * no lock and writes nothing, so it works beside a daemon that goes on recording, in any number.
  *
  * What is shown never changes: the moment is fixed when it is mounted, and by then every change
- * at or before it is over (wb_history_await).
+ * at or before it is over (wb_history_wait_daemon).
  */
 
 #include "daemon/core/session.h"

@@ -164,7 +164,7 @@ static int find_last(struct wb_session *session, struct wb_object dir, int64_t w
         return r;
     r = wb_lookback_dir(history, dir, when, &then);
     if (r == 0)
-        r = wb_revision_unbind(history, then, &unbind);
+        r = wb_revision_find_unbind(history, then, &unbind);
     if (r == 0)
         return wb_lookback_dir(history, dir, unbind.when - 1, ret);
     if (r == WB_ABSENT)
@@ -191,7 +191,7 @@ static int loser_at(struct wb_session *session, struct wb_object dir, int64_t wh
 static int find_loser(struct wb_session *session, struct wb_revision *revision, struct known *known)
 {
     struct wb_unbind_info unbind;
-    int r = wb_revision_unbind(session->history, revision, &unbind);
+    int r = wb_revision_find_unbind(session->history, revision, &unbind);
 
     if (r != 0)
         return r < 0 ? r : -EACCES;

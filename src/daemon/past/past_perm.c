@@ -175,7 +175,7 @@ static int could(void *data, struct wb_revision *revision)
 }
 
 /* The object whose access is checked, as it was at `when`. 0, WB_ABSENT or -errno. */
-static int find_at(const struct wb_request *request, const struct wb_past_access *access, int64_t when,
+static int find_at(const struct wb_request *request, const struct wb_past_perm_query *access, int64_t when,
                    struct wb_revision **ret)
 {
     struct wb_history *history = request->session->history;
@@ -197,7 +197,7 @@ static int find_at(const struct wb_request *request, const struct wb_past_access
     return r;
 }
 
-static int find(const struct wb_request *request, const struct wb_past_access *access, int64_t when,
+static int find(const struct wb_request *request, const struct wb_past_perm_query *access, int64_t when,
                 struct wb_revision **ret)
 {
     int r = find_at(request, access, when, ret);
@@ -229,7 +229,7 @@ static void keep(struct wb_past_perm *perm, struct known *known)
     g_hash_table_replace(perm->known, &known->key, known);
 }
 
-static int learn(const struct wb_request *request, struct wb_past_perm *perm, const struct wb_past_access *access,
+static int learn(const struct wb_request *request, struct wb_past_perm *perm, const struct wb_past_perm_query *access,
                  int64_t when, const struct key *key, struct known **ret)
 {
     struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
@@ -262,7 +262,7 @@ static void renew(struct wb_past_perm *perm, int64_t when)
 }
 
 /* What is known of it up to `when`; its `times` are NULL where nothing is. 0 or -errno. */
-static int look_up(struct wb_past_perm *perm, const struct wb_request *request, const struct wb_past_access *access,
+static int look_up(struct wb_past_perm *perm, const struct wb_request *request, const struct wb_past_perm_query *access,
                    int64_t when, struct known **ret)
 {
     struct key key = {access->name ? access->object : access->dir, access->mask};
@@ -275,15 +275,15 @@ static int look_up(struct wb_past_perm *perm, const struct wb_request *request, 
     return r;
 }
 
-static int is_open_now(const struct wb_request *request, const struct wb_past_access *access, struct known *known)
+static int is_open_now(const struct wb_request *request, const struct wb_past_perm_query *access, struct known *known)
 {
     int r = access->now ? ask_now(request, known) : 0;
 
     return r < 0 ? r : !access->now || known->now;
 }
 
-int wb_past_perm_check(struct wb_past_perm *perm, const struct wb_request *request, const struct wb_past_access *access,
-                       int64_t when)
+int wb_past_perm_check(struct wb_past_perm *perm, const struct wb_request *request,
+                       const struct wb_past_perm_query *access, int64_t when)
 {
     struct known *known;
     int r;
@@ -299,7 +299,7 @@ int wb_past_perm_check(struct wb_past_perm *perm, const struct wb_request *reque
 }
 
 int wb_past_perm_check_since(struct wb_past_perm *perm, const struct wb_request *request,
-                             const struct wb_past_access *access, int64_t first, int64_t when)
+                             const struct wb_past_perm_query *access, int64_t first, int64_t when)
 {
     struct known *known;
     int r;

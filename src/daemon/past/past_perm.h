@@ -12,7 +12,7 @@
 
 struct wb_past_perm;
 
-struct wb_past_access {
+struct wb_past_perm_query {
     struct wb_revision *hint; /* where `dir` is known already, at any moment; NULL: by the catalogs */
     struct wb_object dir;
     const char *name;        /* of `object` in `dir` just before or after; NULL: `dir` itself is meant */
@@ -26,15 +26,15 @@ struct wb_past_perm *wb_past_perm_acquire(const struct wb_request *request);
 void wb_past_perm_release(const struct wb_request *request, struct wb_past_perm *perm);
 
 /* 1, 0 or -errno; what is not known is closed. Ask for the newest first: others are found out anew. */
-int wb_past_perm_check(struct wb_past_perm *perm, const struct wb_request *request, const struct wb_past_access *access,
-                       int64_t when);
+int wb_past_perm_check(struct wb_past_perm *perm, const struct wb_request *request,
+                       const struct wb_past_perm_query *access, int64_t when);
 
 /*
  * Whether it was open at all times from `first` to `when`, for sums over what happened in it. It must be open now, too,
  * if it is asked. The same result.
  */
 int wb_past_perm_check_since(struct wb_past_perm *perm, const struct wb_request *request,
-                             const struct wb_past_access *access, int64_t first, int64_t when);
+                             const struct wb_past_perm_query *access, int64_t first, int64_t when);
 
 /*
  * Whether `dir` and everything above it could be searched at that moment; asked in any order. `last` is `dir` as it is

@@ -34,7 +34,7 @@ static struct wb_inode *writable(fuse_req_t req, fuse_ino_t ino)
 {
     struct wb_inode *inode = wb_inode_of(node_of(req, ino));
 
-    /* The kernel lets changes pass after `mount -o remount,rw` of a mount that does not record. */
+    /* The kernel lets changes pass after `mount -o remount,rw` of a read-only mount. */
     if (inode && session_of(req)->options->read_only)
         inode = NULL;
     if (!inode)

@@ -24,7 +24,7 @@ struct wb_node_ops {
                   size_t size);
     void (*control)(struct wb_session *session, fuse_req_t req, struct wb_node *dir, const struct wb_control *in);
 
-    /* A file. `open` with rights to write is called for live nodes of a mount that records. */
+    /* A file. `open` for writing is called only for live nodes of a mount that is not read-only. */
     void (*open)(struct wb_session *session, fuse_req_t req, struct wb_node *node, struct fuse_file_info *fi);
     void (*read)(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
                  struct fuse_file_info *fi);

@@ -20,7 +20,7 @@ int wb_mount_limits_add(struct wb_mount_limits *limits, int fd)
     return 0;
 }
 
-static bool is_limited(enum wb_check_owner permit, bool limited)
+static bool is_limited(enum wb_permit permit, bool limited)
 {
     return permit == WB_PERMIT_DEFAULT ? limited : permit == WB_PERMIT_NO;
 }

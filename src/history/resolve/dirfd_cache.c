@@ -10,9 +10,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#define LOCATED_MAX 16
+#define DIRFD_CACHE_MAX 16
 
-struct dirfd_cache {
+struct dirfd_entry {
     struct wb_object object;
     int fd;
     uint64_t used;
@@ -22,7 +22,7 @@ struct wb_dirfd_cache {
     pthread_mutex_t lock;
     uint64_t clock;
     unsigned count;
-    struct dirfd_cache entries[LOCATED_MAX];
+    struct dirfd_entry entries[DIRFD_CACHE_MAX];
 };
 
 struct wb_dirfd_cache *wb_dirfd_cache_new(void)
@@ -44,7 +44,7 @@ struct wb_dirfd_cache *wb_dirfd_cache_free(struct wb_dirfd_cache *dirfd_cache)
     return NULL;
 }
 
-static struct dirfd_cache *find(struct wb_dirfd_cache *dirfd_cache, struct wb_object object)
+static struct dirfd_entry *find(struct wb_dirfd_cache *dirfd_cache, struct wb_object object)
 {
     for (unsigned i = 0; i < dirfd_cache->count; i++)
         if (wb_object_equal(dirfd_cache->entries[i].object, object))
@@ -54,7 +54,7 @@ static struct dirfd_cache *find(struct wb_dirfd_cache *dirfd_cache, struct wb_ob
 
 int wb_dirfd_cache_get(struct wb_dirfd_cache *dirfd_cache, struct wb_object object)
 {
-    struct dirfd_cache *entry;
+    struct dirfd_entry *entry;
     struct stat st;
     int fd = -1;
 
@@ -72,11 +72,11 @@ int wb_dirfd_cache_get(struct wb_dirfd_cache *dirfd_cache, struct wb_object obje
 }
 
 /* The one to be given up: a free one, or the one used longest ago. */
-static struct dirfd_cache *make_room(struct wb_dirfd_cache *dirfd_cache)
+static struct dirfd_entry *make_room(struct wb_dirfd_cache *dirfd_cache)
 {
-    struct dirfd_cache *oldest = &dirfd_cache->entries[0];
+    struct dirfd_entry *oldest = &dirfd_cache->entries[0];
 
-    if (dirfd_cache->count < LOCATED_MAX)
+    if (dirfd_cache->count < DIRFD_CACHE_MAX)
         return &dirfd_cache->entries[dirfd_cache->count++];
     for (unsigned i = 1; i < dirfd_cache->count; i++)
         if (dirfd_cache->entries[i].used < oldest->used)
@@ -92,6 +92,6 @@ void wb_dirfd_cache_put(struct wb_dirfd_cache *dirfd_cache, struct wb_object obj
     pthread_mutex_lock(&dirfd_cache->lock);
     own = find(dirfd_cache, object) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (own >= 0)
-        *make_room(dirfd_cache) = (struct dirfd_cache){object, own, ++dirfd_cache->clock};
+        *make_room(dirfd_cache) = (struct dirfd_entry){object, own, ++dirfd_cache->clock};
     pthread_mutex_unlock(&dirfd_cache->lock);
 }

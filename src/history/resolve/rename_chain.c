@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum unbind { STAYED, MOVED, KEPT };
+enum step { STAYED, MOVED, KEPT };
 
 /* So many are in memory at once: 64 MiB, without the names. Once there are SHARED_MAX, those of the object alone. */
 #define DEPARTURES_MAX (1u << 20)

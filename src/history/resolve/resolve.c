@@ -241,7 +241,7 @@ static int look_everywhere(struct wb_history *history, struct wb_revision *revis
 }
 
 /* Through the directories found lately. 1 found, 0 not, or -errno. */
-static int try_located(struct wb_history *history, const struct wb_revision *revision, int *ret_fd)
+static int try_dirfd_cache(struct wb_history *history, const struct wb_revision *revision, int *ret_fd)
 {
     _cleanup_close_ int above = -1;
 
@@ -262,7 +262,7 @@ static int locate(struct wb_history *history, struct wb_revision *revision, int 
     int r = -EIO;
 
     *ret_fd = -1;
-    if (!ret_path && try_located(history, revision, ret_fd) > 0) {
+    if (!ret_path && try_dirfd_cache(history, revision, ret_fd) > 0) {
         if (is_dir(revision))
             wb_dirfd_cache_put(history->dirfd_cache, revision->object, *ret_fd);
         return WB_LINKED;
@@ -363,7 +363,7 @@ int wb_revision_resolve(struct wb_history *history, struct wb_revision *revision
     return 0;
 }
 
-int wb_revision_unbind(struct wb_history *history, struct wb_revision *revision, struct wb_unbind_info *ret)
+int wb_revision_find_unbind(struct wb_history *history, struct wb_revision *revision, struct wb_unbind_info *ret)
 {
     struct wb_rename_hop hops[2] = {{.dir = revision->parent ? revision->parent->object : WB_OBJECT_NONE}};
     int r;

@@ -64,7 +64,7 @@ static int newest_change(const struct wb_store *store, struct wb_object dir, con
     return r == WB_END ? WB_ABSENT : r;
 }
 
-int wb_lookback_unbind(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+int wb_lookback_find_unbind(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
                        struct wb_unbind_record *ret)
 {
     return newest_change(store, dir, name, until, true, ret);
@@ -158,7 +158,7 @@ int wb_lookback_lost(struct wb_history *history, struct wb_object dir, const cha
     struct wb_revision *root __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_unbind_record unbind;
-    int r = wb_lookback_unbind(history->store, dir, name, when, &unbind);
+    int r = wb_lookback_find_unbind(history->store, dir, name, when, &unbind);
 
     if (r == 0 && unbind.when != when)
         r = WB_ABSENT;

@@ -19,7 +19,7 @@ struct wb_unbind_record {
  * The newest change, at or before `until`, by which dir's entry `name` lost an object. 0,
  * WB_ABSENT, -EIO where a damaged record lies before it, or -errno.
  */
-int wb_lookback_unbind(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+int wb_lookback_find_unbind(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
                        struct wb_unbind_record *ret);
 
 /*

@@ -94,7 +94,7 @@ int wb_revision_root(struct wb_history *history, int64_t when, struct wb_revisio
     r = wb_object_stat(history->store, history->store->src_fd, NULL, &object, &attrs, NULL);
     if (r < 0)
         return r;
-    wb_history_wait_inflight(history, when);
+    wb_history_wait_own(history, when);
     r = wb_revision_new(NULL, "", object, attrs.mode, ret);
     if (r == 0)
         (*ret)->when = when;

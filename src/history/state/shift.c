@@ -123,7 +123,7 @@ static void back_end(struct back *back)
 }
 
 /* 0 or -errno. */
-static int trace_of(struct back *back, struct wb_object dir, struct wb_log_scan **ret)
+static int scan_of(struct back *back, struct wb_object dir, struct wb_log_scan **ret)
 {
     struct wb_log_scan found;
     unsigned i = 0;
@@ -155,7 +155,7 @@ static int step_back(struct back *back, struct wb_object *dir, char name[WB_NAME
     const struct wb_record *record;
     const struct wb_slot *slot;
     struct wb_log_scan *scan;
-    int r = trace_of(back, *dir, &scan);
+    int r = scan_of(back, *dir, &scan);
 
     while (r == 0 && (r = wb_log_scan_next(scan, &record)) == 0) {
         slot = record->when <= *from ? wb_log_scan_slot(record, name) : NULL;
@@ -218,7 +218,7 @@ int wb_revision_shift(struct wb_history *history, struct wb_revision *revision, 
     if (r < 0)
         return r;
     if (when == revision->when) {
-        wb_history_wait_inflight(history, when);
+        wb_history_wait_own(history, when);
         *ret = wb_revision_ref(revision);
         return 0;
     }

@@ -44,7 +44,7 @@ static int last_state(struct wb_history *history, struct wb_revision *dir, const
     struct wb_unbind_record unbind;
     int r;
 
-    r = wb_lookback_unbind(history->store, wb_revision_object(dir), part, wb_revision_when(dir), &unbind);
+    r = wb_lookback_find_unbind(history->store, wb_revision_object(dir), part, wb_revision_when(dir), &unbind);
     if (r != 0)
         return r;
     r = wb_revision_shift(history, dir, unbind.when - 1, &then);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The list of changes of a name or a directory. versions_walk.c merges the logs, versions_walk.c describes a change;
+ * The list of changes of a name or a directory. versions_walk.c merges the logs and describes each change;
  * this file decides where the walk begins.
  */
 #include "history/history.h"
@@ -106,7 +106,7 @@ static int begin(struct wb_versions *versions, const char *name)
     if (r == 0 && S_ISDIR(attrs.mode))
         return begin_directory(versions, dir, name, object, true, WB_WHEN_PRESENT);
     if (r == WB_ABSENT) {
-        r = wb_lookback_unbind(history->store, dir, name, WB_WHEN_PRESENT, &unbind);
+        r = wb_lookback_find_unbind(history->store, dir, name, WB_WHEN_PRESENT, &unbind);
         if (r == 0 && S_ISDIR(unbind.attrs.mode))
             return begin_directory(versions, dir, name, unbind.object, false, unbind.when + 1);
         r = WB_ABSENT;
@@ -133,7 +133,7 @@ static int begin_before(struct wb_versions *versions, struct wb_revision *place,
     if (versions->change == 0 && entry && wb_revision_type(entry) == S_IFDIR)
         return begin_directory(versions, dir, versions->name, wb_revision_object(entry), true, before);
     if (versions->change == 0 && !entry) {
-        r = wb_lookback_unbind(history->store, dir, versions->name, before - 1, &unbind);
+        r = wb_lookback_find_unbind(history->store, dir, versions->name, before - 1, &unbind);
         if (r < 0)
             return r;
         if (r == 0 && S_ISDIR(unbind.attrs.mode))

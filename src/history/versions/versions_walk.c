@@ -400,7 +400,7 @@ static void note_entry(struct wb_note *note, struct wb_object dir, const struct 
 
 /* ---- lineages --------------------------------------------------------------------------------- */
 
-static void strand_close(struct wb_lineage *lineage)
+static void lineage_close(struct wb_lineage *lineage)
 {
     wb_log_cursor_close(&lineage->catalog);
     wb_log_cursor_close(&lineage->undo);
@@ -408,13 +408,13 @@ static void strand_close(struct wb_lineage *lineage)
 
 void wb_walk_drop(struct wb_walk *walk, unsigned index)
 {
-    strand_close(&walk->lineages[index]);
+    lineage_close(&walk->lineages[index]);
     walk->count--;
     memmove(&walk->lineages[index], &walk->lineages[index + 1], (walk->count - index) * sizeof(walk->lineages[0]));
 }
 
 /* From now on `object` has the lineage's name. */
-static int strand_bind(struct wb_walk *walk, struct wb_lineage *lineage, struct wb_object object,
+static int lineage_bind(struct wb_walk *walk, struct wb_lineage *lineage, struct wb_object object,
                        const struct wb_attrs *attrs, int64_t before)
 {
     wb_log_cursor_close(&lineage->undo);
@@ -426,7 +426,7 @@ static int strand_bind(struct wb_walk *walk, struct wb_lineage *lineage, struct 
     return lineage->is_dir ? 0 : wb_log_cursor_open(&lineage->undo, walk->store, object, WB_FILE_UNDO);
 }
 
-static void strand_unbind(struct wb_lineage *lineage)
+static void lineage_unbind(struct wb_lineage *lineage)
 {
     wb_log_cursor_close(&lineage->undo);
     lineage->bound = false;
@@ -434,7 +434,7 @@ static void strand_unbind(struct wb_lineage *lineage)
         lineage->object = WB_OBJECT_NONE;
 }
 
-static struct wb_lineage *strand_new(struct wb_walk *walk, struct wb_object dir, const char *name, size_t length,
+static struct wb_lineage *lineage_new(struct wb_walk *walk, struct wb_object dir, const char *name, size_t length,
                                      bool follows, int64_t before)
 {
     struct wb_lineage *lineage;
@@ -457,7 +457,7 @@ static struct wb_lineage *strand_new(struct wb_walk *walk, struct wb_object dir,
 int wb_walk_add(struct wb_walk *walk, struct wb_object dir, const char *name, bool follows,
                 struct wb_object object, const struct wb_attrs *attrs, bool bound, int64_t before)
 {
-    struct wb_lineage *lineage = strand_new(walk, dir, name, strlen(name), follows, before);
+    struct wb_lineage *lineage = lineage_new(walk, dir, name, strlen(name), follows, before);
     int r;
 
     if (!lineage)
@@ -466,7 +466,7 @@ int wb_walk_add(struct wb_walk *walk, struct wb_object dir, const char *name, bo
     if (r < 0)
         return r;
     if (bound)
-        return strand_bind(walk, lineage, object, attrs, before);
+        return lineage_bind(walk, lineage, object, attrs, before);
     lineage->object = object;
     lineage->is_dir = attrs && S_ISDIR(attrs->mode);
     return 0;
@@ -476,7 +476,7 @@ int wb_walk_add(struct wb_walk *walk, struct wb_object dir, const char *name, bo
  * Before `when` the object of `lineage` was at slot->from_*: a following lineage moves there. For the name's own
  * lineage a following one is created, which takes over the undo log at its present position.
  */
-static int strand_follow(struct wb_walk *walk, struct wb_lineage *lineage, const struct wb_record *record,
+static int lineage_follow(struct wb_walk *walk, struct wb_lineage *lineage, const struct wb_record *record,
                          const struct wb_slot *slot, struct wb_lineage **ret)
 {
     struct wb_lineage *next;
@@ -485,10 +485,10 @@ static int strand_follow(struct wb_walk *walk, struct wb_lineage *lineage, const
 
     next = !lineage->follows && walk->count >= WB_LINEAGES_MAX
                ? NULL
-               : strand_new(walk, slot->from_dir, slot->from_name, slot->from_length, true, record->when);
+               : lineage_new(walk, slot->from_dir, slot->from_name, slot->from_length, true, record->when);
     *ret = next;
     if (!next) {
-        strand_unbind(lineage);
+        lineage_unbind(lineage);
         return 0;
     }
     next->bound = true;
@@ -497,7 +497,7 @@ static int strand_follow(struct wb_walk *walk, struct wb_lineage *lineage, const
     next->attrs = lineage->attrs;
     next->undo = lineage->undo;
     lineage->undo = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
-    strand_unbind(lineage);
+    lineage_unbind(lineage);
 
     if (same)
         lineage_recognise(next, record);
@@ -542,17 +542,17 @@ static int step_name(struct wb_walk *walk, struct wb_lineage *lineage, const str
     if (slot->present) {
         wb_note_slot(note, lineage, record, slot);
         r = note_since(lineage, record, slot, note);
-        return r < 0 ? r : strand_bind(walk, lineage, slot->object, &slot->attrs, record->when);
+        return r < 0 ? r : lineage_bind(walk, lineage, slot->object, &slot->attrs, record->when);
     }
     if (slot->from_length == 0 || record->op == WB_OP_FORGET) {
         wb_note_slot(note, lineage, record, slot);
-        strand_unbind(lineage);
+        lineage_unbind(lineage);
         return 0;
     }
     /* Another name of an object that keeps its other one: this name did not exist, but its object did. */
     if (record->op == WB_OP_LINK || record->op == WB_OP_RESTORE)
         wb_note_slot(note, lineage, record, slot);
-    r = strand_follow(walk, lineage, record, slot, &former);
+    r = lineage_follow(walk, lineage, record, slot, &former);
     if (r >= 0)
         wb_note_arrival(note, lineage, record, slot, former ? &former->attrs : NULL);
     return r;
@@ -567,7 +567,7 @@ static int step_object(struct wb_walk *walk, struct wb_lineage *lineage, const s
 
     if (slot->present && wb_object_equal(slot->object, lineage->object)) {
         wb_note_slot(note, lineage, record, slot);
-        return strand_bind(walk, lineage, lineage->object, &slot->attrs, record->when);
+        return lineage_bind(walk, lineage, lineage->object, &slot->attrs, record->when);
     }
     if (!wb_slot_gains(record, slot)) {
         /* Another object lost the name: so this one never had it. */
@@ -579,11 +579,11 @@ static int step_object(struct wb_walk *walk, struct wb_lineage *lineage, const s
         /* From the graveyard: it lost this name earlier, and that record is still to be read. */
         *ended = record->op != WB_OP_RESTORE;
         if (!*ended)
-            strand_unbind(lineage);
+            lineage_unbind(lineage);
         return 0;
     }
     *ended = true;
-    r = strand_follow(walk, lineage, record, slot, &former);
+    r = lineage_follow(walk, lineage, record, slot, &former);
     if (r >= 0)
         wb_note_arrival(note, lineage, record, slot, former ? &former->attrs : NULL);
     return r;
@@ -751,7 +751,7 @@ int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note)
 void wb_walk_deinit(struct wb_walk *walk)
 {
     for (unsigned i = 0; i < walk->count; i++)
-        strand_close(&walk->lineages[i]);
+        lineage_close(&walk->lineages[i]);
     walk->count = 0;
     wb_log_cursor_close(&walk->own);
 }

@@ -161,7 +161,7 @@ struct work {
     unsigned fresh, bodies;
 };
 
-static void row_free(void *data)
+static void chain_free(void *data)
 {
     struct wb_bundle_chain *chain = data;
 
@@ -297,7 +297,7 @@ static int read_catalog(struct work *work)
     return r < 0 ? r : 0;
 }
 
-static gint compare_rows(gconstpointer a, gconstpointer b)
+static gint compare_chains(gconstpointer a, gconstpointer b)
 {
     const struct wb_bundle_chain *const *x = a, *const *y = b;
 
@@ -309,14 +309,14 @@ int wb_bundle_gather(struct wb_bundle_gather *gather)
     struct work work = {.gather = gather};
     int r;
 
-    gather->chains = g_ptr_array_new_with_free_func(row_free);
+    gather->chains = g_ptr_array_new_with_free_func(chain_free);
     gather->old = wb_bundle_objects_new();
     if (gather->store->grave_fd < 0)
         return 0;
     work.by_name = g_hash_table_new(g_str_hash, g_str_equal);
     work.seen = wb_bundle_objects_new();
     r = read_catalog(&work);
-    g_ptr_array_sort(gather->chains, compare_rows);
+    g_ptr_array_sort(gather->chains, compare_chains);
     g_hash_table_unref(work.by_name);
     g_hash_table_unref(work.seen);
     return r;

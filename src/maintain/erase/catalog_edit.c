@@ -32,7 +32,7 @@ static struct wb_erase_victim *victim_past(const struct wb_erasure *erasure, str
 {
     struct wb_erase_victim *victim = wb_erasure_find(erasure, object);
 
-    return victim && victim->extent == WB_ERASE_EXTENT_ALL ? victim : NULL;
+    return victim && victim->scope == WB_ERASE_SCOPE_ALL ? victim : NULL;
 }
 
 static char *departure_key(int64_t when, struct wb_object dir, const char *name, uint8_t length)
@@ -303,7 +303,7 @@ int wb_erasure_survey(struct wb_erasure *erasure)
     while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_erase_victim *victim = value;
 
-        if (victim->extent == WB_ERASE_EXTENT_ALL)
+        if (victim->scope == WB_ERASE_SCOPE_ALL)
             r = survey_log(erasure, victim->object, victim->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO,
                            survey_victim_record);
     }

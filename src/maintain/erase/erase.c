@@ -150,7 +150,7 @@ static int sort_by_bundle(struct wb_erasure *erasure, GHashTable *all, GHashTabl
         const struct wb_erase_victim *victim = value;
         struct stat st;
 
-        if (victim->extent != WB_ERASE_EXTENT_ALL || victim->is_dir)
+        if (victim->scope != WB_ERASE_SCOPE_ALL || victim->is_dir)
             continue;
         r = wb_erasure_is_cut(erasure, victim);
         if (r > 0 && erasure->store->grave_fd >= 0)
@@ -202,7 +202,7 @@ static int is_going(const struct wb_erasure *erasure, const struct wb_erase_vict
 {
     int r;
 
-    if (victim->extent != WB_ERASE_EXTENT_ALL || victim->is_dir)
+    if (victim->scope != WB_ERASE_SCOPE_ALL || victim->is_dir)
         return 0;
     r = wb_erasure_is_cut(erasure, victim);
     if (r == 0)
@@ -252,7 +252,7 @@ static int erase_contents(struct wb_erasure *erasure)
     while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_erase_victim *victim = value;
 
-        if (victim->extent != WB_ERASE_EXTENT_ALL || victim->is_dir)
+        if (victim->scope != WB_ERASE_SCOPE_ALL || victim->is_dir)
             continue;
         r = wb_erasure_is_cut(erasure, victim);
         if (r >= 0)
@@ -316,7 +316,7 @@ static int erase_directories(struct wb_erasure *erasure)
     for (guint i = erasure->order->len; r >= 0 && i-- > 0;) {
         const struct wb_erase_victim *victim = erasure->order->pdata[i];
 
-        if (victim->extent == WB_ERASE_EXTENT_ALL)
+        if (victim->scope == WB_ERASE_SCOPE_ALL)
             r = erase_directory(erasure, victim);
     }
     return r < 0 ? r : 0;
@@ -418,7 +418,7 @@ static bool put_aside(const struct wb_erasure *erasure, GPtrArray *names, GPtrAr
         do
             target = erasure->targets->pdata[--at];
         while (target->refused < 0);
-        if (!dir || dir->extent != WB_ERASE_EXTENT_ALL)
+        if (!dir || dir->scope != WB_ERASE_SCOPE_ALL)
             continue;
         name->late = true;
         name->count.objects = target->objects;

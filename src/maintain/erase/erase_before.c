@@ -127,7 +127,7 @@ int wb_erasure_settle_moment(struct wb_erasure *erasure)
         for (guint i = 0; r >= 0 && i < erasure->order->len; i++) {
             const struct wb_erase_victim *victim = erasure->order->pdata[i];
 
-            if (victim->extent == WB_ERASE_EXTENT_ALL)
+            if (victim->scope == WB_ERASE_SCOPE_ALL)
                 r = look_for_births(erasure, victim->object, NULL, &lowest);
         }
         if (r < 0 || lowest == INT64_MAX)
@@ -158,7 +158,7 @@ int wb_erasure_see(const struct wb_erasure *erasure)
     while (erasure->blind && r > 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_erase_victim *victim = value;
 
-        if (victim->extent == WB_ERASE_EXTENT_ALL)
+        if (victim->scope == WB_ERASE_SCOPE_ALL)
             r = wb_erasure_is_cut(erasure, victim);
     }
     return r == 0 ? -EUCLEAN : MIN(r, 0);

@@ -64,7 +64,7 @@ static bool may_live(struct wb_erasure *erasure, struct wb_object object)
 {
     struct wb_erase_victim *victim = wb_erasure_find(erasure, object);
 
-    if (!victim || victim->is_dir || victim->extent != WB_ERASE_EXTENT_ALL)
+    if (!victim || victim->is_dir || victim->scope != WB_ERASE_SCOPE_ALL)
         return false;
     if (victim->lives == 0)
         victim->lives = wb_erasure_lives_on(erasure, object) != 0 ? 1 : -1;
@@ -365,7 +365,7 @@ int wb_erasure_measure(const struct wb_erasure *erasure)
     while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_erase_victim *victim = value;
 
-        if (victim->extent == WB_ERASE_EXTENT_ALL)
+        if (victim->scope == WB_ERASE_SCOPE_ALL)
             r = count_object(&measure, victim);
     }
     add_bundles(bundles);
@@ -636,7 +636,7 @@ static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot, stru
         return 0;
     r = lives_elsewhere(erasure, slot->object);
     if (r > 0)
-        victim->extent = WB_ERASE_EXTENT_HERE;
+        victim->scope = WB_ERASE_SCOPE_HERE;
     return r < 0 ? r : 0;
 }
 
@@ -682,7 +682,8 @@ static int check_newest(const struct wb_erasure *erasure, const struct wb_erased
 
     if (erasure->flags & WB_ERASE_RECURSIVE)
         return 0;
-    r = wb_lookback_unbind(erasure->store, wb_revision_object(target->dir), target->name, WB_WHEN_PRESENT, &unbind);
+    r = wb_lookback_find_unbind(erasure->store, wb_revision_object(target->dir), target->name, WB_WHEN_PRESENT,
+                                &unbind);
     return r == 0 && S_ISDIR(unbind.attrs.mode) ? -EISDIR : 0;
 }
 
@@ -713,14 +714,14 @@ static void count_objects(struct wb_erasure *erasure)
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_erase_victim *victim = value;
 
-        victim->by->objects += victim->extent == WB_ERASE_EXTENT_ALL;
+        victim->by->objects += victim->scope == WB_ERASE_SCOPE_ALL;
     }
     for (guint i = 0; i < erasure->targets->len; i++) {
         struct wb_erased_name *target = erasure->targets->pdata[i];
 
         g_hash_table_iter_init(&iter, target->shared);
         while (g_hash_table_iter_next(&iter, &key, NULL))
-            target->objects += ((const struct wb_erase_victim *)key)->extent == WB_ERASE_EXTENT_ALL;
+            target->objects += ((const struct wb_erase_victim *)key)->scope == WB_ERASE_SCOPE_ALL;
         if (!target->found && target->refused == 0)
             erasure_refuse(erasure, target, -ENOENT);
     }
@@ -743,7 +744,7 @@ int wb_erasure_gather(struct wb_erasure *erasure)
     for (guint i = 0; r >= 0 && i < erasure->order->len; i++) {
         const struct wb_erase_victim *victim = erasure->order->pdata[i];
 
-        if (victim->extent == WB_ERASE_EXTENT_ALL)
+        if (victim->scope == WB_ERASE_SCOPE_ALL)
             r = gather_past(erasure, victim->object, NULL, victim->by);
     }
     if (r >= 0)
@@ -782,7 +783,7 @@ int wb_erasure_check_owner(const struct wb_erasure *erasure, uint32_t uid)
         uint32_t owner;
         int r;
 
-        if (victim->extent != WB_ERASE_EXTENT_ALL)
+        if (victim->scope != WB_ERASE_SCOPE_ALL)
             continue;
         r = owner_of(erasure, victim, &owner);
         if (r < 0 || owner != uid)

@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 
 /* What happens to an object. */
-enum wb_erase_extent {
-    WB_ERASE_EXTENT_ALL,  /* all of its past is erased; if it exists now, it remains, without a past */
-    WB_ERASE_EXTENT_HERE, /* a directory that lives on at another place: only the records of it here are erased */
+enum wb_erase_scope {
+    WB_ERASE_SCOPE_ALL,  /* all of its past is erased; if it exists now, it remains, without a past */
+    WB_ERASE_SCOPE_HERE, /* a directory that lives on at another place: only the records of it here are erased */
 };
 
 /* Blocks that a file occupies on the disk, in bytes, of which others share some; and how many names it has. */
@@ -30,7 +30,7 @@ struct wb_erase_victim {
     struct wb_object object;
     struct wb_erased_name *by;  /* the name by which it was found first, or what it was in was */
     struct wb_object lead; /* the directory whose catalog records it by an erased name; none: it was found below one */
-    enum wb_erase_extent extent;
+    enum wb_erase_scope scope;
     bool is_dir;
     bool here;    /* it is at the erased name, or below it, now, and stays */
     bool touched; /* records about it were in catalogs that live on */

@@ -57,9 +57,6 @@ void wb_move_remove_staging(const struct wb_move_places *places);
 /* In the root of to_fd: the file being copied, until it has its name. */
 #define WB_MOVING_TEMPORARY "copying.new"
 
-/* Only in `lost`: what was deleted as something else than a file. */
-struct stat;
-
 /* ---- copying (move.c) --------------------------------------------------------------------- */
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* Internals of the cache of open logs, only for logs.c and logs.c. */
+/* Internals of the cache of open logs, only for logs.c. */
 
 #include "store/parts.h"
 

@@ -84,7 +84,7 @@ int wb_store_is_bare(int dir_fd)
     return has_no_objects(dir_fd);
 }
 
-static int look_at_staging(int src_fd, struct wb_log_scans *ret)
+static int look_at_staging(int src_fd, struct wb_store_traces *ret)
 {
     _cleanup_close_ int fd = openat(src_fd, WB_STAGING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int r = fd < 0 ? 1 : has_no_objects(fd);
@@ -94,12 +94,12 @@ static int look_at_staging(int src_fd, struct wb_log_scans *ret)
     return r < 0 ? r : 0;
 }
 
-int wb_log_scans_read(int src_fd, struct wb_log_scans *ret)
+int wb_store_traces_read(int src_fd, struct wb_store_traces *ret)
 {
     _cleanup_close_ int fd = open_place_inside(src_fd);
     int r;
 
-    *ret = (struct wb_log_scans){.kind = WB_TRACE_NONE};
+    *ret = (struct wb_store_traces){.kind = WB_TRACE_NONE};
     if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP)
         return look_at_staging(src_fd, ret);
     if (fd < 0)
@@ -119,24 +119,24 @@ int wb_log_scans_read(int src_fd, struct wb_log_scans *ret)
     return r > 0 ? look_at_staging(src_fd, ret) : r;
 }
 
-bool wb_log_scans_are_of_a_copy(const struct wb_log_scans *scans, int src_fd)
+bool wb_store_traces_are_of_a_copy(const struct wb_store_traces *traces, int src_fd)
 {
     struct wb_object root;
 
-    return scans->kind == WB_TRACE_SIGNPOST && scans->signpost.has_root &&
-           wb_object_stat(NULL, src_fd, NULL, &root, NULL, NULL) == 0 && !wb_object_equal(root, scans->signpost.root);
+    return traces->kind == WB_TRACE_SIGNPOST && traces->signpost.has_root &&
+           wb_object_stat(NULL, src_fd, NULL, &root, NULL, NULL) == 0 && !wb_object_equal(root, traces->signpost.root);
 }
 
-int wb_store_place_missing(const struct wb_log_scans *scans, int src_fd, const char *home, struct wb_error *why)
+int wb_store_place_missing(const struct wb_store_traces *traces, int src_fd, const char *home, struct wb_error *why)
 {
-    if (wb_log_scans_are_of_a_copy(scans, src_fd))
+    if (wb_store_traces_are_of_a_copy(traces, src_fd))
         return wb_error_set(why, -EXDEV,
                             "%s: this tree was copied or restored without its store (the signpost " WB_STORE_NAME
                             "/" WB_SIGNPOST_NAME " leads to the store %s of the original tree); create "
                             "a separate history with wayback --new-history, or, if the original tree does not exist "
                             "any more, bind its store to this one with vfsck --rebind --store=DIR",
-                            home, scans->signpost.path);
-    switch (scans->kind) {
+                            home, traces->signpost.path);
+    switch (traces->kind) {
     case WB_TRACE_NONE:
         return -ENOENT;
     case WB_TRACE_SIGNPOST:
@@ -144,7 +144,7 @@ int wb_store_place_missing(const struct wb_log_scans *scans, int src_fd, const c
                             "%s: there is no store (the history of this tree is in %s); mount the file "
                             "system it is on, name its new place with store=DIR, or begin another history with "
                             "wayback --new-history",
-                            home, scans->signpost.path);
+                            home, traces->signpost.path);
     case WB_TRACE_UNREADABLE:
         return wb_error_set(why, -EBADMSG,
                             "%s: there is no store (the history of this tree is elsewhere, and the "
@@ -183,7 +183,7 @@ static int read_header(int dir_fd, struct wb_header *ret)
     return r < 0 ? r : wb_header_decode(data, length, ret);
 }
 
-int wb_store_place_check(const struct wb_store *store, const struct wb_log_scans *scans, const char *home,
+int wb_store_place_check(const struct wb_store *store, const struct wb_store_traces *traces, const char *home,
                          struct wb_error *why)
 {
     _cleanup_close_ int inside = open_place_inside(store->src_fd);
@@ -192,17 +192,17 @@ int wb_store_place_check(const struct wb_store *store, const struct wb_log_scans
     /* The code that reads the header next reports a missing or damaged one. */
     if (inside < 0 || same_dir(inside, store->dir_fd) || read_header(store->dir_fd, &header) < 0)
         return 0;
-    if (scans->kind == WB_TRACE_SIGNPOST && scans->signpost.kind != WB_SIGNPOST_REMAINS)
-        return memcmp(header.uuid, scans->signpost.uuid, sizeof(header.uuid)) == 0
+    if (traces->kind == WB_TRACE_SIGNPOST && traces->signpost.kind != WB_SIGNPOST_REMAINS)
+        return memcmp(header.uuid, traces->signpost.uuid, sizeof(header.uuid)) == 0
                    ? 0
                    : wb_error_set(why, -EXDEV,
                                   "%s: this store is not the one of this tree (the signpost " WB_STORE_NAME
                                   "/" WB_SIGNPOST_NAME
                                   " names another, in %s); mount without store=DIR, or begin another "
                                   "history in an empty directory with wayback --new-history",
-                                  home, scans->signpost.path);
+                                  home, traces->signpost.path);
     /* A copy of the store may be read, to inspect its contents, but not written. */
-    if ((scans->kind == WB_TRACE_SIGNPOST || scans->kind == WB_TRACE_STORE) &&
+    if ((traces->kind == WB_TRACE_SIGNPOST || traces->kind == WB_TRACE_STORE) &&
         (store->writable ||
          (read_header(inside, &other) == 0 && memcmp(header.uuid, other.uuid, sizeof(header.uuid)) != 0)))
         return wb_error_set(why, -EXDEV,
@@ -291,7 +291,7 @@ int wb_store_place_mark(const struct wb_store *store)
 }
 
 /* Renames DIR/NAME to SRC/.wayback/lost/NAME-UUID. */
-static int put_aside(int dir_fd, const char *name, int inside, const struct wb_log_scans *scans)
+static int put_aside(int dir_fd, const char *name, int inside, const struct wb_store_traces *traces)
 {
     char to[256];
 
@@ -299,7 +299,8 @@ static int put_aside(int dir_fd, const char *name, int inside, const struct wb_l
         return -errno;
     for (unsigned n = 0; n < 1000; n++) {
         snprintf(to, sizeof(to), WB_LOST_NAME "/%s-%02x%02x%02x%02x.%u", name[0] == '.' ? name + 1 : name,
-                 scans->signpost.uuid[0], scans->signpost.uuid[1], scans->signpost.uuid[2], scans->signpost.uuid[3], n);
+                 traces->signpost.uuid[0], traces->signpost.uuid[1], traces->signpost.uuid[2],
+                 traces->signpost.uuid[3], n);
         if (renameat2(dir_fd, name, inside, to, RENAME_NOREPLACE) == 0)
             return wb_fsync_dir(inside);
         if (errno != EEXIST)
@@ -308,7 +309,7 @@ static int put_aside(int dir_fd, const char *name, int inside, const struct wb_l
     return -EEXIST;
 }
 
-int wb_store_place_put_aside(const struct wb_store *store, const struct wb_log_scans *scans)
+int wb_store_place_put_aside(const struct wb_store *store, const struct wb_store_traces *traces)
 {
     _cleanup_close_ int inside = wb_store_dir_make_inside(store->src_fd);
     int r;
@@ -317,11 +318,11 @@ int wb_store_place_put_aside(const struct wb_store *store, const struct wb_log_s
         return inside;
     r = has_no_objects(inside);
     if (r == 0)
-        r = put_aside(inside, WB_OBJECTS_NAME, inside, scans);
+        r = put_aside(inside, WB_OBJECTS_NAME, inside, traces);
     if (r >= 0 && same_dir(inside, store->dir_fd))
         r = wb_store_dir_fill(inside);
     if (r >= 0 && exists(store->src_fd, WB_STAGING_NAME))
-        r = put_aside(store->src_fd, WB_STAGING_NAME, inside, scans);
+        r = put_aside(store->src_fd, WB_STAGING_NAME, inside, traces);
     return r < 0 ? r : 0;
 }
 

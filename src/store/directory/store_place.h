@@ -12,7 +12,7 @@
 #include "store/directory/signpost.h"
 #include "store/store.h"
 
-enum wb_log_scan {
+enum wb_store_trace {
     WB_TRACE_NONE,       /* nothing was recorded here yet                                             */
     WB_TRACE_SIGNPOST,   /* SRC/.wayback names the place of the store                                 */
     WB_TRACE_UNREADABLE, /* SRC/.wayback has a signpost that cannot be read                          */
@@ -21,25 +21,25 @@ enum wb_log_scan {
     WB_TRACE_STAGING,    /* SRC/.wayback-staging has deleted files of a store on another file system  */
 };
 
-struct wb_log_scans {
-    enum wb_log_scan kind;
+struct wb_store_traces {
+    enum wb_store_trace kind;
     struct wb_signpost signpost; /* WB_TRACE_SIGNPOST */
 };
 
 /* 0 or -errno. Costs a few system calls, or more for a tree without a store. */
-int wb_log_scans_read(int src_fd, struct wb_log_scans *ret);
+int wb_store_traces_read(int src_fd, struct wb_store_traces *ret);
 
 /* Whether a directory holds no part of a history; a wayback.conf and empty directories do not count. 1, 0, -errno. */
 int wb_store_is_bare(int dir_fd);
 
 /* Whether the tree itself is known to be a copy of the one that the signpost was written in. */
-bool wb_log_scans_are_of_a_copy(const struct wb_log_scans *scans, int src_fd);
+bool wb_store_traces_are_of_a_copy(const struct wb_store_traces *traces, int src_fd);
 
 /* The error for a missing store in a tree with these traces: -ENOENT if there are none, else -ENODEV and a line. */
-int wb_store_place_missing(const struct wb_log_scans *scans, int src_fd, const char *home, struct wb_error *why);
+int wb_store_place_missing(const struct wb_store_traces *traces, int src_fd, const char *home, struct wb_error *why);
 
 /* Whether the open store belongs to this tree, judging by the traces. 0 or -errno with a line. */
-int wb_store_place_check(const struct wb_store *store, const struct wb_log_scans *scans, const char *home,
+int wb_store_place_check(const struct wb_store *store, const struct wb_store_traces *traces, const char *home,
                          struct wb_error *why);
 
 /* Whether another history may begin (WB_STORE_ANOTHER); to be called before anything is created for it. 0 or -errno
@@ -53,4 +53,4 @@ int wb_store_place_may_begin(int src_fd, struct wb_error *why);
 int wb_store_place_mark(const struct wb_store *store);
 
 /* Moves deleted files of the former history into `lost`, where the new one does not use them. 0 or -errno. */
-int wb_store_place_put_aside(const struct wb_store *store, const struct wb_log_scans *scans);
+int wb_store_place_put_aside(const struct wb_store *store, const struct wb_store_traces *traces);

@@ -2,8 +2,8 @@
 /*
  * The clock, and the changes that are under way.
  *
- * A slot is written when its change begins and again when it ends: by stores into a mapping if the caller requested one
- *, otherwise by one pwrite each. Both survive SIGKILL.
+ * A slot is written when its change begins and again when it ends: by stores into a mapping if the caller requested
+ * one, otherwise by one pwrite each. Both survive SIGKILL.
  *
  * The clock over restarts. After SIGKILL the slots and the head are intact, so the largest `when` in them is the last
  * one given out (or less than a log's last_when, which raises the clock when that log is opened). After a power cut
@@ -53,7 +53,7 @@ static int inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t bo
 
     head->last = htole64((uint64_t)last);
     head->boot = htole64(boot);
-    head->mark = htole64((uint64_t)(last + WB_MARK_PRECLONE));
+    head->mark = htole64((uint64_t)(last + WB_MARK_AHEAD));
     head->changed = htole64((uint64_t)inflight->changed);
     head->stamped = htole64((uint64_t)inflight->stamped);
     head->cut = htole64((uint64_t)inflight->cut);
@@ -61,7 +61,7 @@ static int inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t bo
     if (r == 0 && fsync(fd) < 0)
         r = -errno;
     if (r == 0)
-        inflight->mark = last + WB_MARK_PRECLONE;
+        inflight->mark = last + WB_MARK_AHEAD;
     return r;
 }
 
@@ -584,7 +584,7 @@ int wb_inflight_sync(struct wb_inflight *inflight)
 
     pthread_mutex_lock(&inflight->mark_lock);
     if (last > inflight->mark)
-        r = write_mark(inflight, last, WB_MARK_PRECLONE);
+        r = write_mark(inflight, last, WB_MARK_AHEAD);
     pthread_mutex_unlock(&inflight->mark_lock);
     return r;
 }

@@ -9,7 +9,7 @@
 
 #define WB_INFLIGHT_MAGIC "WBFLIGHT"
 /* After a power cut the clock is at most this far ahead. More than the time between two syncs of the daemon. */
-#define WB_MARK_PRECLONE (2 * WB_WHEN_SECOND)
+#define WB_MARK_AHEAD (2 * WB_WHEN_SECOND)
 /* A clock beyond this (the year 2116) does not come from a valid file. */
 #define WB_CLOCK_MAX (INT64_C(1) << 62)
 

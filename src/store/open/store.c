@@ -280,39 +280,39 @@ struct wb_store *wb_store_new(int src_fd)
  * Opens the directory and takes the lock, unless the traces in the tree forbid it. Leaves CREATE in *flags only if a
  * history may begin.
  */
-static int open_place(struct wb_store *store, const char *store_path, unsigned *flags, struct wb_log_scans *scans,
+static int open_place(struct wb_store *store, const char *store_path, unsigned *flags, struct wb_store_traces *traces,
                       const char *home, struct wb_error *why)
 {
-    int r = wb_log_scans_read(store->src_fd, scans);
+    int r = wb_store_traces_read(store->src_fd, traces);
 
     /* A user who may read the store but not the signpost in the tree only reads: the header of the store decides. */
     if (r == -EACCES && store_path && !store->writable) {
-        *scans = (struct wb_log_scans){.kind = WB_TRACE_NONE};
+        *traces = (struct wb_store_traces){.kind = WB_TRACE_NONE};
         r = 0;
     }
     if (r < 0)
         return wb_error_set(why, r, "cannot find the store %s: %s", home, g_strerror(-r));
     if (*flags & WB_STORE_ANOTHER)
         r = wb_store_place_may_begin(store->src_fd, why);
-    else if (scans->kind != WB_TRACE_NONE)
+    else if (traces->kind != WB_TRACE_NONE)
         *flags &= ~(unsigned)WB_STORE_CREATE;
     if (r == 0)
         r = store->dir_fd = wb_store_dir_open(store->src_fd, store_path, *flags, home, why);
     /* Creates nothing in the empty mount point of a file system that is not mounted. */
-    if (r >= 0 && scans->kind != WB_TRACE_NONE && !(*flags & WB_STORE_ANOTHER) &&
+    if (r >= 0 && traces->kind != WB_TRACE_NONE && !(*flags & WB_STORE_ANOTHER) &&
         faccessat(store->dir_fd, WB_HEADER_NAME, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && wb_store_is_bare(store->dir_fd) > 0)
         r = -ENOENT;
-    if (r == -ENOENT || (r == -ENODEV && wb_log_scans_are_of_a_copy(scans, store->src_fd)))
-        r = wb_store_place_missing(scans, store->src_fd, home, why);
+    if (r == -ENOENT || (r == -ENODEV && wb_store_traces_are_of_a_copy(traces, store->src_fd)))
+        r = wb_store_place_missing(traces, store->src_fd, home, why);
     if (r >= 0 && store->writable)
         r = store->lock_fd = wb_store_dir_lock(store->dir_fd, home, why);
     if (r >= 0 && store_path && !(*flags & WB_STORE_ANOTHER))
-        r = wb_store_place_check(store, scans, home, why);
+        r = wb_store_place_check(store, traces, home, why);
     return r;
 }
 
 /* Makes the tree name the place of its store, early for a new one: the graveyard is beside the signpost. */
-static int mark_place(struct wb_store *store, unsigned flags, const struct wb_log_scans *scans, const char *home,
+static int mark_place(struct wb_store *store, unsigned flags, const struct wb_store_traces *traces, const char *home,
                       struct wb_error *why)
 {
     int r = wb_store_place_mark(store);
@@ -322,7 +322,7 @@ static int mark_place(struct wb_store *store, unsigned flags, const struct wb_lo
         return 0;
     }
     if (r == 0)
-        r = wb_store_place_put_aside(store, scans);
+        r = wb_store_place_put_aside(store, traces);
     return r < 0 ? wb_error_set(why, r,
                                 "%s: cannot create another history (" WB_STORE_NAME " in the tree cannot be "
                                 "changed: %s); make it writable, or free space",
@@ -342,7 +342,7 @@ static void sweep(const struct wb_store *store)
 
 int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags, struct wb_error *why)
 {
-    struct wb_log_scans scans;
+    struct wb_store_traces traces;
     g_autofree char *home = describe_home(src_fd, store_path);
     struct wb_store *store = wb_store_new(src_fd);
     int r = -ENOMEM;
@@ -357,7 +357,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         store->opened = wb_spans_next_tick();
     r = store->writable ? check_identity(store, why) : 0;
     if (r == 0)
-        r = open_place(store, store_path, &flags, &scans, home, why);
+        r = open_place(store, store_path, &flags, &traces, home, why);
     if (r >= 0 && store->writable && !(flags & WB_STORE_ANOTHER))
         r = wb_store_arrive(src_fd, store->dir_fd, home, why);
     if (r >= 0)
@@ -365,9 +365,9 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
     if (r >= 0)
         r = check_header(store, flags, home, why);
     if (r == -ENOENT)
-        r = wb_store_place_missing(&scans, src_fd, home, why);
+        r = wb_store_place_missing(&traces, src_fd, home, why);
     if (r >= 0 && store->is_new)
-        r = mark_place(store, flags, &scans, home, why);
+        r = mark_place(store, flags, &traces, home, why);
     if (r >= 0)
         r = open_grave(store, home, why);
     if (r >= 0 && store->writable) {
@@ -375,7 +375,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         sweep(store);
         r = wb_store_open_writable(store, home, why);
         if (r >= 0 && !store->is_new)
-            r = mark_place(store, flags, &scans, home, why);
+            r = mark_place(store, flags, &traces, home, why);
     } else if (r >= 0) {
         wb_inflight_peek_log_mtimes(store->dir_fd, wb_store_is_held(store), &store->stamps);
         wb_log_mtime_check(store);

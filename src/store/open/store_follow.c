@@ -108,7 +108,7 @@ void wb_store_exchange(struct wb_store *a, struct wb_store *b)
     EXCHANGE(manifest);
     EXCHANGE(snapshots);
     EXCHANGE(timeline);
-    EXCHANGE(ahead);
+    EXCHANGE(preclone);
     EXCHANGE(stages);
     EXCHANGE(gaps);
     EXCHANGE(identities);

@@ -2,8 +2,8 @@
 /*
  * The part of the timeline on the path of a change, which is small; and opening and closing it.
  *
- * A log is noted after its record was appended, and a pass takes the noted logs after it computed the horizon
- *. So if the current pass is already in log->noted, the pass that takes the note also reads the
+ * A log is noted after its record was appended, and a pass takes the noted logs after it computed the low water
+ * of changes in flight. So if the current pass is already in log->noted, the pass that takes the note also reads the
  * record; and a crash between the two leaves the change in flight, whose logs the next opening notes again.
  */
 #include "store/timeline/timeline_parts.h"

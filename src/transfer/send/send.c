@@ -116,7 +116,7 @@ static int settle(struct wb_sending *sending)
         return wb_error_set(sending->why, -ESTALE,
                             "history was erased (vrm) after the last update of the copy, "
                             "which still has it; create the copy again");
-    r = wb_history_await(sending->history, sending->until);
+    r = wb_history_wait_daemon(sending->history, sending->until);
     if (r == 0)
         r = wb_store_pin(sending->store, sending->until);
     if (r == 0)

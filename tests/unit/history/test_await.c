@@ -56,7 +56,7 @@ START_TEST(a_change_under_way_at_the_moment_is_waited_for)
 
     over = false;
     ck_assert_int_eq(pthread_create(&thread, NULL, end_later, &slot), 0);
-    ck_assert_int_eq(wb_history_await(beside, when), 0);
+    ck_assert_int_eq(wb_history_wait_daemon(beside, when), 0);
     ck_assert(over);
     pthread_join(thread, NULL);
 }
@@ -68,7 +68,7 @@ START_TEST(a_later_change_is_not_waited_for)
     int slot = announce(when + 1);
 
     /* It would wait for half a minute, and fail. */
-    ck_assert_int_eq(wb_history_await(beside, when), 0);
+    ck_assert_int_eq(wb_history_wait_daemon(beside, when), 0);
     wb_inflight_end(tree.store, slot);
 }
 END_TEST
@@ -77,7 +77,7 @@ START_TEST(a_when_may_be_taken_and_not_be_announced_yet)
 {
     int64_t when = wb_when_now();
 
-    ck_assert_int_eq(wb_history_await(beside, when), 0);
+    ck_assert_int_eq(wb_history_wait_daemon(beside, when), 0);
     ck_assert_int_gt(wb_when_now(), when + 50 * 1000 * 1000);
 }
 END_TEST
@@ -92,7 +92,7 @@ START_TEST(a_change_of_a_dead_process_is_not_waited_for)
     wb_history_free(history);
     wb_store_free(tree.store);
     ck_assert(!wb_store_is_held(reader));
-    ck_assert_int_eq(wb_history_await(beside, wb_when_now()), 0);
+    ck_assert_int_eq(wb_history_wait_daemon(beside, wb_when_now()), 0);
     ck_assert_msg(wb_store_open(&tree.store, reader->src_fd, NULL, WB_STORE_WRITE, &why) == 0, "%s", why.text);
     ck_assert_int_eq(wb_history_open(&history, tree.store), 0);
     ck_assert(wb_store_is_held(reader));

@@ -250,7 +250,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("locate");
+    Suite *suite = suite_create("catalog_path");
     TCase *tests = tcase_create("locate");
     SRunner *runner;
     int failed;

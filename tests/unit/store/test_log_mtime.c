@@ -430,7 +430,7 @@ static void setup_shared(void)
 
 int main(void)
 {
-    Suite *suite = suite_create("unstamped");
+    Suite *suite = suite_create("log_mtime");
     TCase *tcase = tcase_create("cuts");
     SRunner *runner;
     int failed;
