@@ -109,6 +109,8 @@ START_TEST(everything_once_whatever_the_tables_hold)
     start((unsigned)_i + 1);
     for (int i = 0; i < 300; i++)
         step();
+    /* A file system that allocates late counts other blocks before it has written than after. */
+    ck_assert_int_eq(syncfs(TREE->fd), 0);
     now = wb_store_now(TREE->store);
     take(&whole, now, 1000000, 1000000, INT64_MAX);
     ck_assert_uint_eq(disk_of(&whole), disk_of_store());
