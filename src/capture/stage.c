@@ -57,8 +57,7 @@ int wb_stage_begin(struct wb_stage **ret, struct wb_store *store, const struct w
         if (r < 0)
             return r;
         /* If it cannot be recorded now, the attributes in the slot still show it when the stage ends. */
-        if (wb_capture_unseen_target(store, target, entry->attrs.ctime) < 0)
-            errno = 0;
+        (void)wb_capture_unseen_target(store, target, entry->attrs.ctime);
         entry->attrs.nlink = target->nlink; /* the graveyard's link is not the user's */
         entry->begin = wb_store_tick(store);
         entry->dir = target->parent ? target->parent->object : WB_OBJECT_NONE;

@@ -81,8 +81,6 @@ int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note);
 
 void wb_walk_deinit(struct wb_walk *walk);
 
-/* ---- reading the next record (versions_walk.c) -------------------------------------------------- */
-
 /* ---- description (versions_walk.c) ------------------------------------------------------------- */
 
 /* The attributes before in any record that has them for an object; NULL for other types. */

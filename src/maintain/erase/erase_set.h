@@ -109,7 +109,7 @@ int wb_erasure_check_owner(const struct wb_erasure *erasure, uint32_t uid);
 
 struct wb_erase_victim *wb_erasure_find(const struct wb_erasure *erasure, struct wb_object object);
 
-/* Whether the erasure removes the content of that record, if it is about what is erased. */
+/* Whether the record is old enough for the erasure (`before`; 0: every record is). */
 static inline bool wb_erasure_reaches(const struct wb_erasure *erasure, const struct wb_record *record)
 {
     return erasure->before == 0 || record->when <= erasure->before;
@@ -159,8 +159,6 @@ struct wb_catalog_edit;
 struct wb_rewrite;
 int wb_erasure_copy(struct wb_erasure *erasure, struct wb_catalog_edit *edit, int fd, int64_t after,
                     struct wb_rewrite *rewrite);
-
-/* ---- the steps (erase.c) ------------------------------------------------------------------ */
 
 /* ---- up to a moment (erase_before.c) ------------------------------------------------------------ */
 

@@ -234,7 +234,9 @@ int wb_store_where(const char *tree, const char *store, struct wb_move_result *r
 }
 
 /*
- * Copies one file of a store that moves: content with its holes, extended attributes, owner, mode and times. A copy has
+ * ---- one file of a store that moves ----
+ *
+ * Copies content with its holes, extended attributes, owner, mode and times. A copy has
  * the mtime of its original, by which logs are judged after a power cut. The atime of the copy is the ctime of the
  * original: the atime of a file of the store has no other use, and so it shows, whenever the move is continued, whether
  * the original was changed since.

@@ -58,8 +58,9 @@ int wb_thin_names_one(struct wb_thin_names *names, struct wb_object dir, const c
                       int (*take)(void *data, const char *path), void *data);
 
 /*
- * Whether the object may have had a name that only a damaged catalog recorded: in the directory *ret. The directories
- * in which it was, and those it came from, are examined; `anywhere`: no record shows how it came to where it was.
+ * Whether the object may have had a name that only a damaged catalog recorded: in the directory *ret. That is so if the
+ * catalog of a directory in which it was, or from which it came, is damaged; with `anywhere` (no record shows how it
+ * came to where it was), if any catalog is.
  */
 bool wb_thin_names_doubted(struct wb_thin_names *names, struct wb_object object, const GArray *vias, bool anywhere,
                            struct wb_object *ret);

@@ -24,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The files that were versions of a name, once no record mentions them any more. */
+/* ---- files that were versions of a name, once no record mentions them any more ---- */
 
 /* The note has to be there for as long as the file is. */
 static void forget_gone(const struct wb_thinner *thinner, struct wb_object object)
@@ -434,7 +434,7 @@ int wb_thin_replaced(struct wb_thinner *thinner, struct wb_object dir)
     return r == -ENOENT || r == -EBADMSG ? 0 : r;
 }
 
-/* Which files go that were versions of a name. */
+/* ---- which files that were versions of a name are removed ---- */
 
 /*
  * A file that had its own name for longer, before it took another one, may be something that a user looks for by that

@@ -404,8 +404,10 @@ int wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_o
 }
 
 /*
- * Selects the cached logs that have to be synced. A thread that appends holds the log, so a log with new records since
- * the last check is in use, or was released after it: only these are examined, since every fsync calls this.
+ * ---- which logs have to be synced ----
+ *
+ * A thread that appends holds the log, so a log with new records since the last check is in use, or was released after
+ * it: only these are examined, since every fsync looks.
  */
 
 /*

@@ -44,8 +44,6 @@ int wb_log_bytes_scan(const struct wb_log_bytes *bytes, void *data, size_t lengt
 int wb_log_pread_exact(int fd, void *data, size_t length, uint64_t offset);
 int wb_log_size(int fd, uint64_t *ret);
 
-/* ---- the second head of a pack (log_bytes.c) --------------------------------------------------- */
-
 /* ---- the chunks of a pack (log_chunks.c) ------------------------------------------------------- */
 
 struct wb_log_map {

@@ -99,6 +99,4 @@ static inline bool wb_logids_have(GHashTable *logs, struct wb_object object, enu
     return g_hash_table_contains(logs, &id);
 }
 
-/* ---- passes (timeline.c) -------------------------------------------------------------------- */
-
 /* ---- for readers (timeline.c) -------------------------------------------------------------- */
