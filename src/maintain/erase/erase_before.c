@@ -243,7 +243,7 @@ static int write_anew(struct wb_erasure *erasure, const struct wb_erase_victim *
     if (r >= 0)
         r = wb_rewrite_append_gap(&rewrite, 0, after, WB_GAP_ERASED);
     if (r >= 0 && fd >= 0)
-        r = wb_erasure_copy(erasure, NULL, fd, after, &rewrite);
+        r = wb_rewrite_copy(&rewrite, fd, &(struct wb_rewrite_copy){.after = after, .gaps = true});
     new_size = r >= 0 ? rewrite.log->tail : old_size;
     if (r >= 0)
         r = wb_rewrite_commit(&rewrite);

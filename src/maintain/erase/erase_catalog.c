@@ -87,50 +87,16 @@ static void execute(struct wb_erasure *erasure, struct wb_object dir, const stru
         record->op = remaining_op(record, &name->slots[0], from_gone);
 }
 
-int wb_erasure_copy(struct wb_erasure *erasure, struct wb_catalog_edit *edit, int fd, int64_t after,
-                    struct wb_rewrite *rewrite)
+static int edit_record(void *data, struct wb_record *record)
 {
-    struct wb_log_reader reader;
-    struct wb_record record;
-    bool damaged = false;
-    int r = wb_log_reader_init(&reader, fd);
+    struct wb_catalog_edit *edit = data;
+    const struct wb_record_action *action = g_hash_table_lookup(edit->actions, &record->offset);
 
-    if (r < 0)
-        return r;
-    wb_log_reader_seek(&reader, 0);
-    for (;;) {
-        const struct wb_record_action *action;
-
-        r = wb_log_reader_next(&reader, &record);
-        if (r < 0 || r == WB_END)
-            break;
-        if (r == WB_DAMAGED) {
-            damaged = true;
-            continue;
-        }
-        if (record.when <= after)
-            continue;
-        /* Damaged records are not copied; a GAP shows that they existed. */
-        if (damaged)
-            r = wb_rewrite_append_gap(rewrite, 0, record.when, WB_GAP_EXTERNAL);
-        damaged = false;
-        if (r < 0)
-            break;
-        action = edit ? g_hash_table_lookup(edit->actions, &record.offset) : NULL;
-        if (action && action->drop_record)
-            continue;
-        if (edit && record.type == WB_REC_NAME && wb_erasure_reaches(erasure, &record))
-            execute(erasure, edit->dir, action, &record);
-        r = wb_rewrite_append(rewrite, &record, fd);
-        if (r == -EBADMSG)
-            r = wb_rewrite_append_gap(rewrite, 0, record.when, WB_GAP_EXTERNAL);
-        if (r < 0)
-            break;
-    }
-    wb_log_reader_deinit(&reader);
-    if (r == WB_END && damaged)
-        r = wb_rewrite_append_gap(rewrite, 0, wb_store_tick(erasure->store), WB_GAP_EXTERNAL);
-    return r < 0 ? r : 0;
+    if (action && action->drop_record)
+        return 0;
+    if (record->type == WB_REC_NAME && wb_erasure_reaches(edit->erasure, record))
+        execute(edit->erasure, edit->dir, action, record);
+    return 1;
 }
 
 /* "Before this moment there was no such name." */
@@ -187,7 +153,8 @@ static int rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir, boo
     if (r >= 0)
         r = wb_rewrite_begin(&rewrite, erasure->store, dir, WB_FILE_CATALOG);
     if (r >= 0)
-        r = wb_erasure_copy(erasure, &edit, fd, 0, &rewrite);
+        r = wb_rewrite_copy(&rewrite, fd,
+                            &(struct wb_rewrite_copy){.edit = edit_record, .data = &edit, .gaps = true});
     if (r >= 0 && forget)
         r = append_forget(erasure, forget, &rewrite);
     if (r >= 0)

@@ -151,15 +151,6 @@ int wb_erasure_rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir)
  * present begins now. */
 int wb_erasure_rewrite_origin(struct wb_erasure *erasure, const struct wb_origin *origin);
 
-/*
- * Copies the records of a log that are later than `after`, those of a catalog as `edit` plans them (NULL: as they are).
- * A GAP replaces each damaged record.
- */
-struct wb_catalog_edit;
-struct wb_rewrite;
-int wb_erasure_copy(struct wb_erasure *erasure, struct wb_catalog_edit *edit, int fd, int64_t after,
-                    struct wb_rewrite *rewrite);
-
 /* ---- up to a moment (erase_before.c) ------------------------------------------------------------ */
 
 /* Moves the moment back before creations that were under way at it. */

@@ -56,6 +56,8 @@ struct wb_erasing {
     struct wb_erasing_made made;
     uint8_t *payload;            /* of the record being read                    */
     struct wb_rewrite rewrite;
+    guint copied;                /* of the entries, from the oldest             */
+    bool ended;                  /* all merged records are in the new log       */
     unsigned dropped;            /* states that go                              */
 };
 
@@ -436,45 +438,50 @@ static bool is_dead(const struct wb_erasing *erasing, const struct wb_erasing_en
     return wb_erasing_has(erasing, record->type == WB_REC_ABORT ? record->abort.target : record->written);
 }
 
+/* Of the last of the merged changes: attributes, where none of its records remains. */
+static int end_merged(struct wb_erasing *erasing)
+{
+    struct wb_record until = {.when = erasing->what->until};
+    int r = erasing->last == until.when ? 0 : erasing_make_attr(erasing, &until);
+
+    erasing->ended = true;
+    return r < 0 ? r : erasing_put(erasing, false);
+}
+
+/* For wb_rewrite_copy: the entries are there from the newest to the oldest, and the log is read from its beginning. */
+static int edit_record(void *data, struct wb_record *record)
+{
+    struct wb_erasing *erasing = data;
+    const struct wb_erasing_entry *entry =
+        erasing->copied < erasing->entries->len
+            ? &g_array_index(erasing->entries, struct wb_erasing_entry, erasing->entries->len - ++erasing->copied)
+            : NULL;
+    int r = 0;
+
+    if (!entry || record->offset != entry->offset)
+        return -EBADMSG;
+    if (erasing->begun && !erasing->ended && record->written > erasing->what->until)
+        r = end_merged(erasing);
+    if (r < 0 || (!entry->merged && is_dead(erasing, entry, record)))
+        return r;
+    if (entry->merged) {
+        record->when = entry->when;
+        return erasing_make(erasing, record);
+    }
+    r = erasing_put(erasing, false);
+    return r < 0 ? r : 1;
+}
+
 static int copy(struct wb_erasing *erasing)
 {
-    struct wb_log_reader reader;
-    struct wb_record record, until = {.when = erasing->what->until};
-    bool ended = false;
-    int r = wb_log_reader_init(&reader, erasing->fd);
+    int r = wb_rewrite_copy(&erasing->rewrite, erasing->fd,
+                            &(struct wb_rewrite_copy){.edit = edit_record, .data = erasing});
 
-    if (r < 0)
-        return r;
-    wb_log_reader_seek(&reader, 0);
-    for (guint i = erasing->entries->len; i-- > 0;) {
-        const struct wb_erasing_entry *entry = &g_array_index(erasing->entries, struct wb_erasing_entry, i);
-
-        r = wb_log_reader_next(&reader, &record);
-        if (r != 0 || record.offset != entry->offset) {
-            r = r < 0 ? r : -EBADMSG;
-            break;
-        }
-        if (erasing->begun && !ended && record.written > erasing->what->until) {
-            ended = true;
-            r = erasing->last == until.when ? 0 : erasing_make_attr(erasing, &until);
-            if (r == 0)
-                r = erasing_put(erasing, false);
-        }
-        if (r == 0 && entry->merged) {
-            record.when = entry->when;
-            r = erasing_make(erasing, &record);
-        } else if (r == 0 && !is_dead(erasing, entry, &record)) {
-            r = erasing_put(erasing, false);
-            if (r == 0)
-                r = wb_rewrite_append(&erasing->rewrite, &record, erasing->fd);
-        }
-        if (r < 0)
-            break;
-    }
-    wb_log_reader_deinit(&reader);
-    if (r == 0 && !ended && erasing->last != until.when)
-        r = erasing_make_attr(erasing, &until);
-    return r == 0 ? erasing_put(erasing, false) : r;
+    if (r == 0 && erasing->copied < erasing->entries->len)
+        r = -EBADMSG;
+    if (r == 0 && !erasing->ended)
+        r = end_merged(erasing);
+    return r < 0 ? r : erasing_put(erasing, false);
 }
 
 static int write_anew(struct wb_erasing *erasing, uint64_t *bytes)

@@ -81,6 +81,45 @@ int wb_rewrite_append_gap(struct wb_rewrite *rewrite, int64_t since, int64_t whe
     return wb_rewrite_append(rewrite, &record, -1);
 }
 
+static int copy_record(struct wb_rewrite *rewrite, int fd, const struct wb_rewrite_copy *copy,
+                       struct wb_record *record)
+{
+    int64_t when = record->when;
+    int r = copy->edit ? copy->edit(copy->data, record) : 1;
+
+    if (r > 0)
+        r = wb_rewrite_append(rewrite, record, fd);
+    return r == -EBADMSG && copy->gaps ? wb_rewrite_append_gap(rewrite, 0, when, WB_GAP_EXTERNAL) : r;
+}
+
+int wb_rewrite_copy(struct wb_rewrite *rewrite, int fd, const struct wb_rewrite_copy *copy)
+{
+    struct wb_log_reader reader;
+    struct wb_record record;
+    bool damaged = false;
+    int r = wb_log_reader_init(&reader, fd);
+
+    if (r < 0)
+        return r;
+    wb_log_reader_seek(&reader, 0);
+    while (r >= 0 && (r = wb_log_reader_next(&reader, &record)) >= 0 && r != WB_END) {
+        if (r == WB_DAMAGED && !copy->gaps)
+            r = -EBADMSG;
+        damaged |= r == WB_DAMAGED;
+        if (r != 0 || record.when <= copy->after)
+            continue;
+        if (damaged)
+            r = wb_rewrite_append_gap(rewrite, 0, record.when, WB_GAP_EXTERNAL);
+        damaged = false;
+        if (r == 0)
+            r = copy_record(rewrite, fd, copy, &record);
+    }
+    wb_log_reader_deinit(&reader);
+    if (r == WB_END && damaged)
+        r = wb_rewrite_append_gap(rewrite, 0, wb_store_tick(rewrite->store), WB_GAP_EXTERNAL);
+    return MIN(r, 0);
+}
+
 int wb_rewrite_commit(struct wb_rewrite *rewrite)
 {
     struct wb_store *store = rewrite->store;

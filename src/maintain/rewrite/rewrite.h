@@ -31,6 +31,19 @@ int wb_rewrite_append_made(struct wb_rewrite *rewrite, struct wb_record *record,
 /* "States of [since, when) are not known" as a record. */
 int wb_rewrite_append_gap(struct wb_rewrite *rewrite, int64_t since, int64_t when, enum wb_gap reason);
 
+/*
+ * The log behind `fd`, from its beginning, without what is not later than `after`: each record as `edit` leaves it.
+ * `edit` returns more than 0 to keep the record, 0 to drop it, or -errno; NULL: all are kept. Damaged records are not
+ * copied: with `gaps`, a GAP shows that they existed, and without, -EBADMSG ends it.
+ */
+struct wb_rewrite_copy {
+    int64_t after;
+    int (*edit)(void *data, struct wb_record *record);
+    void *data;
+    bool gaps;
+};
+int wb_rewrite_copy(struct wb_rewrite *rewrite, int fd, const struct wb_rewrite_copy *copy);
+
 int wb_rewrite_commit(struct wb_rewrite *rewrite);
 
 /*
