@@ -122,13 +122,25 @@ int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb
     return wb_spans_has(store, ctime, as_dir != NULL) ? 0 : mark(store, object, as_dir, as_dir ? NULL : via, ctime);
 }
 
+int wb_capture_unseen_entry(struct wb_store *store, struct wb_object object, struct wb_dir *parent, const char *name,
+                            int64_t ctime)
+{
+    const struct wb_via via = {parent->object, (uint8_t)strlen(name), name};
+    int r;
+
+    if (wb_spans_has(store, ctime, false))
+        return 0;
+    r = wb_capture_ensure_catalog(store, parent);
+    return r < 0 ? r : mark(store, object, NULL, &via, ctime);
+}
+
 int wb_capture_unseen_target(struct wb_store *store, const struct wb_target *target, int64_t ctime)
 {
-    struct wb_via via = {0};
+    const struct wb_via none = {0};
 
     if (target->parent && target->name)
-        via = (struct wb_via){target->parent->object, (uint8_t)strlen(target->name), target->name};
-    return wb_capture_unseen(store, target->object, NULL, &via, ctime);
+        return wb_capture_unseen_entry(store, target->object, target->parent, target->name, ctime);
+    return wb_capture_unseen(store, target->object, NULL, &none, ctime);
 }
 
 int wb_capture_lost_records(struct wb_store *store, struct wb_object object, int64_t since)

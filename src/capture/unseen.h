@@ -19,11 +19,18 @@
 /*
  * `ctime`: of the object, as it is now. `as_dir`: set if it is a directory; its parents need not have
  * catalogs. Costs a comparison if nobody else changed the object, and a look at the end of its log
- * if it was marked already. `via`: a name of an object other than a directory, for lists of changes, or NULL.
+ * if it was marked already. `via`: a name of an object other than a directory, or NULL; the directory has a catalog.
  * 1: marked by this call as changed by others, 0: it was not, or -errno.
  */
 int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,
                       int64_t ctime);
+
+/*
+ * The same, of an object other than a directory. If it is to be marked, its directory gets a catalog: only that shows
+ * in a copy of the tree which directory the name is in.
+ */
+int wb_capture_unseen_entry(struct wb_store *store, struct wb_object object, struct wb_dir *parent, const char *name,
+                            int64_t ctime);
 
 /* The same, of a file whose content is about to change. */
 int wb_capture_unseen_target(struct wb_store *store, const struct wb_target *target, int64_t ctime);

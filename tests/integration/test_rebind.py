@@ -538,6 +538,61 @@ def test_a_directory_that_others_renamed(maker):
     watched.check(copy)
 
 
+def mark_what_others_changed(mount, count):
+    """A mount looks at the tree, and ends."""
+    seen = len(mount.log())
+    mount.start()
+    deadline = time.monotonic() + LIMIT
+    while f"{count} object{'s were' if count > 1 else ' was'} changed while Wayback did not record" not in mount.log()[seen:]:
+        assert time.monotonic() < deadline, mount.log()[seen:]
+        time.sleep(0.01)
+    mount.stop()
+
+
+def replaced_by_others(maker):
+    """A file with its old time of modification, in a directory of which nothing else is recorded."""
+    source = maker.tree()
+    (source / "sub/below").mkdir(parents=True)
+    for name in ("sub/f", "sub/below/f", "other"):
+        (source / name).write_bytes(b"the first")
+    mount = maker.mount("allow_other", source=source)
+    watched = Watched(mount, "sub/f", "sub/below/f", "other")
+    watched.note()
+    mount.stop()
+    for name in ("sub/f", "sub/below/f"):
+        restored = maker.scratch / "restored"
+        restored.write_bytes(b"restored!")
+        shutil.copystat(source / name, restored)
+        run("cp", "-p", restored, source / name)
+    mark_what_others_changed(mount, 2)
+    return watched
+
+
+def test_a_file_that_others_replaced_in_a_directory_without_records(maker):
+    """Its directory gets a catalog, so that the copy is bound without a question."""
+    watched = replaced_by_others(maker)
+    copy = copied(maker, watched.mount, cp)
+    assert list(rebind(copy)) == ["other-tree"]
+    assert watched.check(copy) == 2
+
+
+def test_a_mark_of_an_older_version_in_a_directory_without_records(maker):
+    """Which had only the log of the file: it may be any file of the copy."""
+    watched = replaced_by_others(maker)
+    mount = watched.mount
+    for path in ("sub", "sub/below"):
+        for catalog in mount.store().glob(f"objects/*/{(mount.source / path).stat().st_ino:016x}-*.cat"):
+            catalog.unlink()
+    shutil.rmtree(mount.store() / "manifest")
+    mount.run_tool("vfsck", "-y", mount.source)
+    assert len(list(mount.store().glob("objects/*/*.cat"))) == 1
+    copy = copied(maker, mount, cp)
+    found = rebind(copy, "-n", status=4)
+    assert "lost-track" in found, found
+    rebind(copy, "-y", status=4)
+    assert watched.check(copy) >= 2
+
+
 @pytest.mark.parametrize("suffix", ("undo", "cat"))
 def test_a_log_that_is_missing(maker, suffix):
     """Its object cannot be found any more: that may be any file or directory without records."""

@@ -94,7 +94,8 @@ static bool may_be_elsewhere(const struct wb_rebinding *rebinding, const struct 
 
         if (!subject->fact)
             return !subject->outlived && !(subject->lost > 0 && subject->lost >= subject->seen);
-        if (dir && MAX(subject->fact->arrived, subject->fact->met) < dir->trusted)
+        /* Older versions recorded changes by others without the place of the directory. */
+        if (!dir || MAX(subject->fact->arrived, subject->fact->met) < dir->trusted)
             return true;
         subject = dir;
     }

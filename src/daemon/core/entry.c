@@ -45,8 +45,8 @@ static void note_unseen(struct wb_session *session, struct wb_inode *dir, const 
                         const struct stat *st)
 {
     int64_t changed = st->st_ctim.tv_sec * WB_WHEN_SECOND + st->st_ctim.tv_nsec;
-    const struct wb_via via = {dir->node.object, (uint8_t)strlen(name), name};
     struct wb_dir parent, self;
+    int r;
 
     if (!session->recording || wb_spans_has(session->store, changed, S_ISDIR(st->st_mode)))
         return;
@@ -56,7 +56,9 @@ static void note_unseen(struct wb_session *session, struct wb_inode *dir, const 
     parent = wb_inode_dir(dir, -1);
     self = (struct wb_dir){.object = object, .parent = &parent, .name = name, .fd = -1};
     /* A full disk: the past of the object is refused until it can be marked, and so are changes of it. */
-    if (wb_capture_unseen(session->store, object, S_ISDIR(st->st_mode) ? &self : NULL, &via, changed) > 0)
+    r = S_ISDIR(st->st_mode) ? wb_capture_unseen(session->store, object, &self, NULL, changed)
+                             : wb_capture_unseen_entry(session->store, object, &parent, name, changed);
+    if (r > 0)
         atomic_fetch_add(&session->unseen, 1);
     wb_ns_unlock_unrecorded(session);
 }

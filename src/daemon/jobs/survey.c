@@ -49,17 +49,19 @@ static bool is_stopped(struct wb_session *session)
     return __atomic_load_n(&session->threads.stop, __ATOMIC_RELAXED);
 }
 
-static void mark(struct survey *survey, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,
-                 const struct stat *st)
+/* `self`: if it is a directory; `parent`: of another object that has a name, or NULL. */
+static void mark(struct survey *survey, struct wb_object object, struct wb_dir *self, struct wb_dir *parent,
+                 const char *name, const struct stat *st)
 {
     struct wb_session *session = survey->session;
     int r;
 
-    if (wb_spans_has(session->store, ctime_of(st), as_dir != NULL))
+    if (wb_spans_has(session->store, ctime_of(st), self != NULL))
         return;
     wb_relocate_lock_shared(session);
     wb_ns_lock_unrecorded(session);
-    r = wb_capture_unseen(session->store, object, as_dir, via, ctime_of(st));
+    r = self || !parent ? wb_capture_unseen(session->store, object, self, NULL, ctime_of(st))
+                        : wb_capture_unseen_entry(session->store, object, parent, name, ctime_of(st));
     wb_ns_unlock_unrecorded(session);
     wb_relocate_unlock(&session);
     if (r > 0)
@@ -101,15 +103,13 @@ static void look_at(struct survey *survey, struct wb_dir *dir, unsigned depth)
                 openat(dirfd(stream), entry->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             struct wb_dir below = {.object = object, .parent = dir, .name = entry->d_name, .fd = fd};
 
-            mark(survey, object, &below, NULL, &st);
+            mark(survey, object, &below, NULL, NULL, &st);
             if (fd >= 0 && depth < DEPTH_MAX)
                 look_at(survey, &below, depth + 1);
             else
                 survey->incomplete = true;
         } else {
-            const struct wb_via via = {dir->object, (uint8_t)strlen(entry->d_name), entry->d_name};
-
-            mark(survey, object, NULL, &via, &st);
+            mark(survey, object, NULL, dir, entry->d_name, &st);
         }
     }
     survey->incomplete |= r < 0;
@@ -152,7 +152,7 @@ static int look_at_body(void *data, int fd, const char *name)
     wb_object_path(object, file, path);
     r = wb_object_stat(store, store->grave_fd, path, &found, NULL, &st);
     if (r == 0 && wb_object_equal(found, object)) {
-        mark(survey, object, NULL, NULL, &st);
+        mark(survey, object, NULL, NULL, NULL, &st);
         r = mark_lost_content(survey, object, path);
     }
     survey->incomplete |= r < 0 && r != -ENOENT && r != -EXDEV;
