@@ -593,6 +593,37 @@ def test_a_mark_of_an_older_version_in_a_directory_without_records(maker):
     assert watched.check(copy) >= 2
 
 
+@pytest.mark.parametrize("beside", ["nothing", "file", "directory"])
+def test_a_directory_that_others_removed(maker, beside):
+    """Only another directory without records may be the one that is gone, and only a file its files."""
+    mount = maker.mount("allow_other")
+    watched = Watched(mount, "dir/file", "kept")
+    (mount.path / "dir").mkdir()
+    for name in ("dir/file", "kept"):
+        (mount.path / name).write_bytes(b"one")
+        (mount.path / name).write_bytes(b"two")
+    watched.note()
+    if beside == "file":
+        (mount.path / "beside").write_bytes(b"made and never changed")
+    elif beside == "directory":
+        (mount.path / "beside").mkdir()
+    mount.stop()
+    next_tick()
+    shutil.rmtree(mount.source / "dir")
+    mark_what_others_changed(mount, 1)
+    (mount.start().path / "kept").write_bytes(b"three")
+    watched.note()
+    mount.stop()
+    copy = copied(maker, mount, cp)
+    found = rebind(copy, "-n", status=4)
+    marked = {"nothing": 0, "file": 1, "directory": 1}[beside]
+    assert ("lost-track" in found) == ("external-content" in found) == (marked == 1), found
+    assert found.get("external-content", {"path": "beside"})["path"] == "beside"
+    rebind(copy, *["-y"] * marked, status=4)
+    copy.expect("none of the places")
+    assert watched.check(copy) <= 2
+
+
 @pytest.mark.parametrize("suffix", ("undo", "cat"))
 def test_a_log_that_is_missing(maker, suffix):
     """Its object cannot be found any more: that may be any file or directory without records."""
@@ -615,6 +646,58 @@ def test_a_log_that_is_missing(maker, suffix):
     log.unlink()
     assert "lost-track" in rebind(copy, "-y", status=4)
     assert watched.check(copy) > 0
+
+
+def bad_list(store, what, shard):
+    """Damages the list of the logs of that shard, or the list of such lists."""
+    path = store / "manifest" / ("shards" if what == "shards" else shard)
+    data = path.read_bytes()
+    if what == "missing":
+        path.unlink()
+    elif what == "shards":
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    else:
+        # All buckets, and the head is sound.
+        path.write_bytes(data[:512] + bytes(byte ^ 1 for byte in data[512:]))
+
+
+@pytest.mark.parametrize("what", ["missing", "buckets", "shards"])
+@pytest.mark.parametrize("where", ["same", "another"])
+def test_a_catalog_is_missing_and_a_list_of_logs_is_damaged(maker, what, where):
+    """The names in a directory are known for certain only if its catalog is whole; no file gets another's history."""
+    mount = maker.mount("allow_other")
+    top = mount.path
+    for number in range(40):
+        (top / f"made{number}").mkdir()
+    # The last of all shards that have a directory, and another, which is read before it.
+    moved = max(top.iterdir(), key=lambda path: path.stat().st_ino & 0xff).stat()
+    [old] = [path for path in top.iterdir() if path.stat().st_ino == moved.st_ino]
+    old.rename(top / "dir")
+    watched = Watched(mount, "first", "dir/one", "dir/two")
+    (top / "first").write_bytes(b"the one")
+    watched.note()
+    (top / "first").write_bytes(b"THE ONE")
+    watched.note()
+    (top / "first").rename(top / "dir/one")
+    watched.note()
+    (top / "dir/one").rename(top / "dir/two")
+    (top / "dir/one").write_bytes(b"another")
+    watched.note()
+    mount.stop()
+    first = min(path.name for path in (mount.store() / "manifest").iterdir())
+    copy = copied(maker, mount, cp)
+    shard = f"{moved.st_ino & 0xff:02x}"
+    assert first < shard
+    [catalog] = (copy.store() / "objects" / shard).glob(f"{moved.st_ino:016x}-*.cat")
+    catalog.unlink()
+    bad_list(copy.store(), what, shard if where == "same" else first)
+    assert {"damaged-manifest", "lost-track"} <= set(rebind(copy, "-n", status=4))
+    rebind(copy, "-y", status=4)
+    copy.expect("damaged|none of the places")
+    watched.check(copy)
+    # The catalog continues behind a gap, so that the directory leads to its files again.
+    copy.run_tool("vfsck", "-y", copy.source)
+    watched.check(copy)
 
 
 def small(maker, look=False):
@@ -649,17 +732,24 @@ def test_no_file_gets_the_history_of_another(maker):
     (copy.source / "changed").write_bytes(b"changed behind the mount")
     (copy.source / "lost").unlink()
     (copy.source / "new").write_bytes(b"made behind the mount")
+    (copy.source / "twin").unlink()
+    (copy.source / "other twin").unlink()
+    (copy.source / "twin").mkdir()
     found = rebind(copy, status=4)
-    assert sorted(found) == ["external-content", "missing", "other-tree"]
-    assert found["missing"]["path"] == "lost" and "-y" in found["other-tree"]["remedy"]
+    assert sorted(found) == ["external-content", "missing", "other-tree", "wrong-kind"]
+    assert found["missing"]["path"] in ("lost", "twin") and "-y" in found["other-tree"]["remedy"]
     assert copy.refused()[0] == 1
     found = rebind(copy, "-y", status=4)
     assert {f["state"] for f in found.values()} == {"repaired", "lost"}
+    copy.expect("none of the places")
     copy.start()
     assert copy.at(mount.before, "kept").read_bytes() == b"second"
     assert copy.at(mount.before, "quiet").read_bytes() == b"quiet" * 100
     for name in ("changed", "new"):
         refused(copy.at(mount.before, name))
+    with pytest.raises(OSError) as error:
+        os.listdir(copy.at(mount.before, "twin"))
+    assert error.value.errno == errno.EIO
     assert (copy.path / "new").read_bytes() == b"made behind the mount"
 
 

@@ -38,7 +38,7 @@ struct wb_rebind_subject {
     uint32_t links;
     bool forgotten;    /* its log was longer once (vprune)                                         */
     int64_t until;     /* and its records up to then were deleted, later than the horizon; 0: none  */
-    int64_t trusted;   /* a directory: what is said of its names holds from here on                */
+    int64_t trusted;   /* a directory: what its records say of names holds from here on, see wb_rebind_trusted */
     bool log_lost;     /* according to the manifest, its log is missing or lost its end            */
     struct wb_match *match;
     struct wb_fact *fact; /* a name it should have */
@@ -51,7 +51,9 @@ struct wb_match {
     bool recorded;  /* the object is known from records; else it is made up */
     bool buried;
     bool is_file, is_dir;
+    bool foreign;   /* the records of its name are of another kind of file */
     bool doubtful;  /* its content may not be what the records are of */
+    uint32_t type;  /* S_IFMT bits, if it is in the tree */
     uint64_t size;
     int64_t mtime;
     uint32_t links; /* names in the tree, as its inode has them */
@@ -79,14 +81,19 @@ struct wb_rebinding {
     GHashTable *links;    /* `when` of a link(2) -> struct wb_object */
     GHashTable *matches;  /* struct wb_match, by inode               */
     GHashTable *parted;   /* size and mtime of files that have lost names: struct wb_parted */
+    bool unlisted[WB_SHARDS]; /* the list of the logs in it is damaged */
     int64_t newest;       /* `when` of all records                   */
     uint64_t hindered;    /* what keeps it from being done           */
     uint64_t lost_track;  /* objects that cannot be found            */
+    unsigned lost_types;  /* and their types: bit 1 << (S_IFMT bits >> 12) */
     uint64_t doubtful;
 };
 
 /* NULL where memory is short. */
 struct wb_rebind_subject *wb_rebind_subject(struct wb_rebinding *rebinding, struct wb_object object);
+
+/* From when on all changes of names in this directory are known from its records. */
+int64_t wb_rebind_trusted(const struct wb_rebinding *rebinding, struct wb_object dir);
 
 /* All records of all logs (rebind_records.c). 0 or -errno. */
 int wb_rebind_read(struct wb_rebinding *rebinding);

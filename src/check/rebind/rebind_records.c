@@ -401,8 +401,9 @@ static int note_listed(const struct wb_manifest_entry *entry, void *data)
     int r = entry->file == WB_FILE_DATA ? 0 : wb_manifest_check(&walk->probe, entry->object, entry->file);
     struct wb_rebind_subject *subject = r > 0 ? wb_rebind_subject(walk->rebinding, entry->object) : NULL;
 
+    /* A part of the list that a search for the entry passes is damaged; it is reported. */
     if (r <= 0)
-        return r;
+        return r == -EBADMSG ? 0 : r;
     if (!subject)
         return -ENOMEM;
     subject->log_lost = true;
@@ -421,12 +422,22 @@ static int read_manifest(struct wb_rebinding *rebinding)
         .probe = {.dir_fd = checking->dir_fd, .grave_fd = -1, .header = checking->header},
     };
     int r = checking->header.manifest ? wb_manifest_check_shards(&walk.probe) : 0;
+    bool damaged = r == -EBADMSG;
 
-    for (unsigned shard = 0; r == 0 && shard < WB_SHARDS; shard++)
+    if (damaged)
+        r = 0;
+    /* Without the list of lists, one that is missing may be that of a shard without logs. */
+    for (unsigned shard = 0; r == 0 && shard < WB_SHARDS; shard++) {
         r = wb_manifest_each(&walk.probe, shard, note_listed, &walk);
-    if (r != -EBADMSG)
+        rebinding->unlisted[shard] = r == -EBADMSG;
+        damaged |= r == -EBADMSG;
+        if (r == -EBADMSG)
+            r = 0;
+    }
+    if (r < 0 || !damaged)
         return r;
     rebinding->lost_track++;
+    rebinding->lost_types = UINT_MAX;
     wb_check_report(checking, wb_check_mends(checking, true) ? WB_CHECK_LOST : WB_CHECK_WRONG, "damaged-manifest",
                   (struct wb_check_where){.file = WB_MANIFEST_NAME},
                   wb_check_mends(checking, true) ? "the past of all files without records was marked as unknown"
@@ -458,11 +469,20 @@ static bool is_current(struct wb_rebinding *rebinding, const struct wb_fact *fac
     return fact->arrived >= trusted || (subject && !(subject->match && subject->match->buried));
 }
 
+int64_t wb_rebind_trusted(const struct wb_rebinding *rebinding, struct wb_object dir)
+{
+    const struct wb_rebind_subject *subject = g_hash_table_lookup(rebinding->subjects, &dir);
+
+    /* Its catalog may be missing or have lost its end. */
+    if (rebinding->unlisted[dir.ino % WB_SHARDS])
+        return WB_WHEN_PRESENT;
+    return subject ? subject->trusted : 0;
+}
+
 struct wb_object wb_rebind_resolve(struct wb_rebinding *rebinding, struct wb_object dir, const char *name,
                                    struct wb_fact **ret_fact)
 {
-    const struct wb_rebind_subject *subject = g_hash_table_lookup(rebinding->subjects, &dir);
-    int64_t trusted = subject ? subject->trusted : 0;
+    int64_t trusted = wb_rebind_trusted(rebinding, dir);
     size_t length = strlen(name);
     g_autofree struct wb_fact *key = g_malloc0(sizeof(*key) + length + 1);
     const struct wb_object *linked;

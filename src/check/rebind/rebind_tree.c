@@ -58,13 +58,44 @@ static void find_missing(struct wb_rebinding *rebinding)
 
 static void report_missing(struct wb_rebinding *rebinding, const struct wb_rebind_subject *subject)
 {
-    const struct wb_rebind_subject *dir = g_hash_table_lookup(rebinding->subjects, &subject->fact->dir);
+    const struct wb_fact *fact = subject->fact;
+    const struct wb_rebind_subject *dir = fact ? g_hash_table_lookup(rebinding->subjects, &fact->dir) : NULL;
     const char *above = dir && dir->match ? dir->match->path : "?";
-    g_autofree char *path = g_strdup_printf("%s%s%s", above, *above ? "/" : "", subject->fact->name);
-    struct wb_check_where where = {.path = path};
+    g_autofree char *path = fact ? g_strdup_printf("%s%s%s", above, *above ? "/" : "", fact->name) : NULL;
+    char file[WB_OBJECT_TEXT_MAX];
+    struct wb_check_where where = {.path = path, .file = fact ? NULL : file};
 
+    wb_object_print(subject->object, file);
     wb_check_report(rebinding->checking, WB_CHECK_LOST, "missing", where, NULL,
                     "it is not in this tree; its history is kept, but belongs to no file");
+}
+
+static unsigned type_bit(uint32_t type)
+{
+    return BIT(type >> 12);
+}
+
+/* The types that the object may have. A directory has no undo log. */
+static unsigned types_of(const struct wb_rebind_subject *subject)
+{
+    return subject->type ? type_bit(subject->type) : ~type_bit(S_IFDIR);
+}
+
+/* The types of all that is in the tree and has no records. */
+static unsigned unrecorded_types(const struct wb_rebinding *rebinding)
+{
+    GHashTableIter iter;
+    unsigned types = 0;
+    void *value;
+
+    g_hash_table_iter_init(&iter, rebinding->matches);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_match *match = value;
+
+        if (!match->recorded)
+            types |= type_bit(match->type);
+    }
+    return types;
 }
 
 static void report_lost_track(struct wb_rebinding *rebinding, const struct wb_rebind_subject *subject)
@@ -75,6 +106,7 @@ static void report_lost_track(struct wb_rebinding *rebinding, const struct wb_re
 
     wb_object_print(subject->object, file);
     rebinding->lost_track++;
+    rebinding->lost_types |= types_of(subject);
     wb_check_report(rebinding->checking, given_up ? WB_CHECK_LOST : WB_CHECK_WRONG, "lost-track", where,
                     given_up
                         ? "kept without a file; the past of all files that it may belong to is unknown"
@@ -95,7 +127,7 @@ static bool may_be_elsewhere(const struct wb_rebinding *rebinding, const struct 
         if (!subject->fact)
             return !subject->outlived && !(subject->lost > 0 && subject->lost >= subject->seen);
         /* Older versions recorded changes by others without the place of the directory. */
-        if (!dir || MAX(subject->fact->arrived, subject->fact->met) < dir->trusted)
+        if (!dir || MAX(subject->fact->arrived, subject->fact->met) < wb_rebind_trusted(rebinding, dir->object))
             return true;
         subject = dir;
     }
@@ -105,9 +137,11 @@ static bool may_be_elsewhere(const struct wb_rebinding *rebinding, const struct 
 static void look_after_subjects(struct wb_rebinding *rebinding)
 {
     GHashTableIter iter;
+    unsigned unrecorded;
     void *value;
 
     find_missing(rebinding);
+    unrecorded = unrecorded_types(rebinding);
     g_hash_table_iter_init(&iter, rebinding->subjects);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_rebind_subject *subject = value;
@@ -121,7 +155,7 @@ static void look_after_subjects(struct wb_rebinding *rebinding)
         if (subject->match || !has_history || (subject->lost > 0 && subject->lost >= subject->seen) ||
             (subject->outlived && !subject->fact))
             continue;
-        if (!may_be_elsewhere(rebinding, subject))
+        if (!(types_of(subject) & unrecorded) || !may_be_elsewhere(rebinding, subject))
             report_missing(rebinding, subject);
         else
             report_lost_track(rebinding, subject);
@@ -195,9 +229,9 @@ static void look_at_contents(struct wb_rebinding *rebinding)
         struct wb_match *match = value;
         struct wb_check_where where = {.path = match->path};
 
-        /* A history that is left over may be of anything without one: of a directory or a special file as well. */
+        /* A history that is left over may be of anything of its type without one. */
         match->doubtful = (match->is_file && (is_doubtful(rebinding, match) || is_parted(rebinding, match))) ||
-                          (!match->recorded && rebinding->lost_track > 0);
+                          (!match->recorded && (match->foreign || type_bit(match->type) & rebinding->lost_types));
         if (!match->doubtful)
             continue;
         rebinding->doubtful++;
@@ -334,13 +368,14 @@ static int match_graveyard(struct wb_rebinding *rebinding)
 
 /* What the records say has the name, if it can be that. */
 static struct wb_object claimed(struct tree *tree, struct wb_object dir, const char *name, uint32_t type,
-                                struct wb_fact **ret_fact)
+                                struct wb_fact **ret_fact, bool *ret_foreign)
 {
     struct wb_object object = wb_rebind_resolve(tree->rebinding, dir, name, ret_fact);
     const struct wb_rebind_subject *subject =
         wb_object_is_none(object) ? NULL : g_hash_table_lookup(tree->rebinding->subjects, &object);
 
-    if (subject && subject->type && subject->type != type) {
+    *ret_foreign = subject && subject->type && subject->type != type;
+    if (*ret_foreign) {
         struct wb_check_where where = {.path = tree->path->str};
 
         wb_check_report(tree->rebinding->checking, WB_CHECK_LOST, "wrong-kind", where, NULL,
@@ -378,8 +413,9 @@ static void note_way(struct tree *tree, struct wb_object dir, const struct wb_fa
 {
     const struct wb_rebind_subject *subject = g_hash_table_lookup(tree->rebinding->subjects, &dir);
 
+    tree->changed = MAX(tree->changed, wb_rebind_trusted(tree->rebinding, dir));
     if (subject)
-        tree->changed = MAX(tree->changed, MAX(subject->trusted, subject->until));
+        tree->changed = MAX(tree->changed, subject->until);
     if (fact)
         tree->changed = MAX(tree->changed, fact->changed);
 }
@@ -408,6 +444,7 @@ static int visit(struct tree *tree, int dir_fd, struct wb_object dir, const char
     struct wb_fact *fact;
     struct wb_attrs attrs;
     struct stat st;
+    bool foreign;
     int r = wb_object_stat(NULL, dir_fd, name, &inode, &attrs, &st);
 
     if (r < 0)
@@ -415,7 +452,7 @@ static int visit(struct tree *tree, int dir_fd, struct wb_object dir, const char
     /* A mount point belongs to another file system, and has no history here. */
     if (st.st_dev != rebinding->checking->src_dev)
         return 0;
-    object = claimed(tree, dir, name, st.st_mode & S_IFMT, &fact);
+    object = claimed(tree, dir, name, st.st_mode & S_IFMT, &fact, &foreign);
     match = g_hash_table_lookup(rebinding->matches, &inode);
     if (!match)
         match = new_match(rebinding, inode, tree->path->str);
@@ -427,6 +464,8 @@ static int visit(struct tree *tree, int dir_fd, struct wb_object dir, const char
     }
     match->is_file = S_ISREG(st.st_mode);
     match->is_dir = S_ISDIR(st.st_mode);
+    match->type = st.st_mode & S_IFMT;
+    match->foreign |= foreign;
     match->size = attrs.size;
     match->links = attrs.nlink - match->buried;
     match->mtime = attrs.mtime;
