@@ -183,6 +183,42 @@ def test_the_rest_in_the_old_place(maker):
     life.check()
 
 
+@pytest.mark.parametrize("how", ["beside", "over", "unmounted"])
+def test_deleted_files_that_cannot_follow(maker, how):
+    """The same is refused again until they can, and then they do, without another mount; back in the tree, too."""
+    source = maker.tree()
+    below = os.open(source, os.O_RDONLY)  # also if the mount is over it
+    life = Life(maker, source=source, **{"path": source} if how == "over" else {})
+    mount, top = life.mount, life.mount.path
+    mount.expect("deleted files cannot be moved")
+    graves = [f"/proc/{os.getpid()}/fd/{below}/.wayback", maker.tree() / "history", maker.tree() / "another", top / ".wayback"]
+    for number, (grave, place) in enumerate(zip(graves, graves[1:])):
+        name, content = f"deleted{number}", b"%d" % number * 5000
+        (top / name).write_bytes(content)
+        inode, when = (top / name).stat().st_ino, moment()
+        (top / name).unlink()
+        [body] = Path(grave).glob(f"objects/*/{inode:016x}-*.data")
+        if how == "unmounted":
+            mount.stop()
+            place = source / ".wayback" if number == 2 else place
+        tree = source if how == "unmounted" else top
+        run("chattr", "+i", body)
+        try:
+            for _ in range(2):
+                assert "deleted files cannot be moved" in life.move(place, status=1, tree=tree).stdout
+        finally:
+            run("chattr", "-i", body)
+        life.move(place, tree=tree)
+        if how == "unmounted":
+            mount.start()
+        assert not body.exists() and life.where()["in_tree"] == (number == 2)
+        assert mount.at(when, name).read_bytes() == content
+    life.look()
+    mount.stop()
+    os.close(below)
+    life.check()
+
+
 def test_by_close_and_mounted_over_its_own_source(maker):
     source = maker.tree()
     life = Life(maker, "history=close", source=source, path=source)

@@ -148,6 +148,15 @@ static bool may_copy(const struct mounted *mounted)
     return lstat(process, &st) == 0 && st.st_uid == geteuid();
 }
 
+/* Whether the store is there already; then the daemon completes a move that could not end. */
+static bool is_there(const char *tree, const char *store, const char *to)
+{
+    g_autofree char *inside = g_strconcat(tree, "/.wayback", NULL);
+    struct stat a, b;
+
+    return stat(store ? store : inside, &a) == 0 && stat(to, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 /* Until little is left, or it gets no less. */
 static int copy_ahead(const struct mounted *mounted, struct wb_move_result *result, struct wb_error *why)
 {
@@ -159,6 +168,8 @@ static int copy_ahead(const struct mounted *mounted, struct wb_move_result *resu
     if (mounted->hello.store_fd >= 0)
         store = g_strdup_printf("/proc/%u/fd/%d", mounted->hello.pid, mounted->hello.store_fd);
     to = *mounted->to ? g_strdup(mounted->to) : g_strconcat(tree, "/.wayback", NULL);
+    if (is_there(tree, store, to))
+        return 0;
     for (unsigned round = 0; r == 0 && round < ROUNDS_MAX && !result->moved; round++) {
         r = wb_store_move(tree, store, to, WB_MOVE_AHEAD, progress, NULL, result, why);
         files += result->files;

@@ -244,16 +244,44 @@ static int clear_remains(struct online *online, struct wb_error *why)
                  : 0;
 }
 
-static bool is_left_to_do(const struct wb_moving *moving)
+/* The graveyards of a move whose deleted files could not follow: the store has its new one. */
+static int open_graves_again(struct online *online, const struct wb_signpost *coming, struct wb_error *why)
 {
-    struct wb_signpost here;
+    int r = online->to_grave = duplicate(online->store->grave_fd);
 
-    return wb_signpost_read(moving->to_fd, &here) > 0 && here.kind == WB_SIGNPOST_REMAINS;
+    if (r >= 0)
+        r = online->from_grave =
+            coming->buried ? open_remains(online, coming) : wb_store_dir_staging(online->places.src_fd, false);
+    /* There was none. */
+    if (r == -ENOENT && !coming->buried)
+        r = online->from_grave = duplicate(online->to_grave);
+    return r < 0 ? wb_error_set(why, r, "cannot open the former place of the deleted files: %s", g_strerror(-r)) : 0;
+}
+
+/* The store is there, but its move may not be complete: *ret is what is left to do, or NULL. */
+static int find_rest(struct online *online, int (**ret)(struct online *online, struct wb_error *why),
+                     struct wb_error *why)
+{
+    const struct wb_moving *moving = &online->places.moving;
+    struct wb_signpost here;
+    int r = wb_signpost_read(moving->to_fd, &here);
+
+    *ret = NULL;
+    if (r < 0)
+        return wb_error_set(why, r, "cannot read %s/%s: %s", moving->result->to, WB_SIGNPOST_NAME, g_strerror(-r));
+    if (r > 0 && here.kind == WB_SIGNPOST_REMAINS) {
+        *ret = lead_from_tree;
+    } else if (r > 0 && here.kind == WB_SIGNPOST_COMING) {
+        *ret = arrive;
+        return open_graves_again(online, &here, why);
+    }
+    return 0;
 }
 
 static int move(struct online *online, const char *to, struct wb_error *why)
 {
     struct wb_moving *moving = &online->places.moving;
+    int (*finish)(struct online *online, struct wb_error *why) = NULL;
     struct wb_store *old = NULL;
     char inside[sizeof(WB_STORE_NAME) + 64];
     int r;
@@ -269,15 +297,12 @@ static int move(struct online *online, const char *to, struct wb_error *why)
     if (r < 0)
         return r;
     moving->result->moved = wb_move_same_dir(moving->from_fd, moving->to_fd);
-    if (!moving->result->moved)
-        r = prepare(online, why);
-    else if (!is_left_to_do(moving))
-        return 0;
-    if (r < 0)
+    r = moving->result->moved ? find_rest(online, &finish, why) : prepare(online, why);
+    if (r < 0 || (moving->result->moved && !finish))
         return r;
     if (!online->host->own(online->host->data))
         return wb_error_set(why, -EAGAIN, "changes in progress in the mount did not end; try again later");
-    r = moving->result->moved ? lead_from_tree(online, why) : switch_over(online, &old, why);
+    r = finish ? finish(online, why) : switch_over(online, &old, why);
     online->host->release(online->host->data);
     wb_store_abandon(old);
     return r == 0 ? clear_remains(online, why) : r;
