@@ -97,11 +97,22 @@ static int64_t scope_of(const struct wb_prune_limits *limits, struct wb_object o
     return known ? known->scope : WB_WHEN_PRESENT;
 }
 
-int64_t wb_prune_limits_get(const struct wb_prune_limits *limits, struct wb_object object)
+/* At most `beyond`. */
+static int64_t limit_of(const struct wb_prune_limits *limits, struct wb_object object)
 {
     const struct limit *known = g_hash_table_lookup(limits->objects, &object);
 
     return known ? known->limit : limits->options->beyond;
+}
+
+int64_t wb_prune_limits_before(const struct wb_prune_limits *limits, const struct wb_prune_options *options,
+                               struct wb_object object)
+{
+    int64_t limit = limits ? limit_of(limits, object) : options->before;
+
+    if (options->own_limit && options->beyond > options->before)
+        limit = MIN(limits ? limit : options->beyond, options->own_limit(options->own_data, object));
+    return MAX(options->before, limit);
 }
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
@@ -382,7 +393,7 @@ static int spread(struct wb_prune_limits *limits)
         is_new |= r > 0;
         limits->widened |= edge->is_dir && scope_of(limits, edge->child) < was;
         if (r >= 0)
-            r = protect(limits, edge->parent, wb_prune_limits_get(limits, edge->child), WB_WHEN_PRESENT);
+            r = protect(limits, edge->parent, limit_of(limits, edge->child), WB_WHEN_PRESENT);
         is_new |= r > 0;
     }
     return r < 0 ? r : is_new;

@@ -22,5 +22,9 @@ struct wb_prune_limits;
 int wb_prune_limits_make(struct wb_prune_limits **ret, struct wb_store *store, const struct wb_prune_options *options);
 struct wb_prune_limits *wb_prune_limits_free(struct wb_prune_limits *limits); /* returns NULL */
 
-/* The moment before which the object's logs may be pruned: at most `beyond`. */
-int64_t wb_prune_limits_get(const struct wb_prune_limits *limits, struct wb_object object);
+/*
+ * The moment before which the object's logs may be pruned: at least the horizon, at most `beyond`. `limits` NULL:
+ * only the objects' own limits protect anything.
+ */
+int64_t wb_prune_limits_before(const struct wb_prune_limits *limits, const struct wb_prune_options *options,
+                               struct wb_object object);

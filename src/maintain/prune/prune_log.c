@@ -354,6 +354,11 @@ static void keep(struct sifting *sifting, bool with_change)
     end_run(sifting);
 }
 
+static int64_t before_of(const struct wb_prune *prune, struct wb_object object)
+{
+    return wb_prune_limits_before(prune->limits, &prune->options, object);
+}
+
 /*
  * Marks the deleted things in a record that kept states need. The catalog may be kept for something else that was in
  * the directory: then a file is needed as far as its own history is kept. A directory is always needed, since without
@@ -366,7 +371,7 @@ static void need_named(struct sifting *sifting, const struct wb_record *record)
     for (uint32_t i = 0; i < record->name.count; i++) {
         const struct wb_slot *slot = &record->name.slots[i];
 
-        if (S_ISDIR(slot->attrs.mode) || record->when > wb_prune_before(sifting->prune, slot->object))
+        if (S_ISDIR(slot->attrs.mode) || record->when > before_of(sifting->prune, slot->object))
             wb_prune_need(sifting->prune, slot->object);
     }
 }
@@ -598,7 +603,7 @@ static int in_place(void *data, struct wb_log *log, bool full)
 
 int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object_file file)
 {
-    int64_t horizon = wb_prune_before(prune, object);
+    int64_t horizon = before_of(prune, object);
     struct sifting sifting = {.prune = prune, .object = object, .file = file, .horizon = horizon,
                               .before = horizon - (file == WB_FILE_CATALOG ? prune->options.slack : 0)};
     struct wb_compact_forget forget = {.look = look, .overlay = overlay, .done = punch_beyond, .data = &sifting};

@@ -28,15 +28,16 @@ struct wb_prune {
     struct wb_prune_count *count;
 };
 
-int64_t wb_prune_before(const struct wb_prune *prune, struct wb_object object);
+/* ---- bodies (prune_body.c) ------------------------------------------------------------------- */
 
-/* ---- bodies (prune.c) ----------------------------------------------------------------- */
-
+/* Finds those of a shard, and sorts the ones found, which comes before the first is marked. */
+int wb_prune_find_bodies(struct wb_prune *prune, unsigned shard);
+void wb_prune_sort_bodies(struct wb_prune *prune);
 /* Marks the body as needed: a remaining record mentions it. */
 void wb_prune_need(struct wb_prune *prune, struct wb_object object);
 int wb_prune_remove_bodies(struct wb_prune *prune);
 
-/* ---- fillers (prune.c) ---------------------------------------------------------------- */
+/* ---- fillers (prune_filler.c) ---------------------------------------------------------------- */
 
 /* Bytes [from, to) of a log, whole records, that are forgotten. */
 struct wb_prune_run {
