@@ -52,7 +52,6 @@ CYCLES = [
      "store/cache/tail_loss.c", "store/graveyard/graveyard.c", "store/object/object_log.c",
      "store/open/signpost_arrive.c", "store/open/store.c", "store/tables/manifest.c", "store/timeline/timeline.c"],
     ["store/inflight/inflight.c", "store/inflight/lost_slots.c", "store/inflight/spans.c"],
-    ["transfer/send/send.c", "transfer/send/send_gaps.c", "transfer/send/send_records.c"],
 ]
 
 

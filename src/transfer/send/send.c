@@ -17,69 +17,6 @@
 
 static int sending_tree(struct wb_sending *sending);
 
-/* ---- tables --------------------------------------------------------------------------------------- */
-
-static guint name_hash(const void *key)
-{
-    const struct wb_sent_name *name = key;
-
-    return wb_object_hash(&name->dir) * 33 ^ g_str_hash(name->name);
-}
-
-static gboolean name_equal(const void *a, const void *b)
-{
-    const struct wb_sent_name *x = a, *y = b;
-
-    return wb_object_equal(x->dir, y->dir) && strcmp(x->name, y->name) == 0;
-}
-
-static void sent_free(void *data)
-{
-    struct wb_sent *sent = data;
-
-    if (sent->ranges)
-        g_array_unref(sent->ranges);
-    if (sent->times)
-        g_array_unref(sent->times);
-    g_free(sent);
-}
-
-struct wb_sent *wb_sending_object(struct wb_sending *sending, struct wb_object object)
-{
-    struct wb_sent *sent = g_hash_table_lookup(sending->objects, &object);
-
-    if (sent)
-        return sent;
-    sent = g_new0(struct wb_sent, 1);
-    sent->object = object;
-    sent->least = UINT64_MAX;
-    g_hash_table_add(sending->objects, sent);
-    return sent;
-}
-
-static bool sending_has_name(const struct wb_sending *sending, struct wb_object dir, const char *name)
-{
-    struct wb_sent_name key = {.dir = dir};
-
-    g_strlcpy(key.name, name, sizeof(key.name));
-    return g_hash_table_contains(sending->names, &key);
-}
-
-void wb_sending_add_dir(GHashTable *table, struct wb_object dir)
-{
-    struct wb_sent_name *key = g_new0(struct wb_sent_name, 1);
-
-    key->dir = dir;
-    g_hash_table_add(table, key);
-}
-
-static bool sending_has_dir(GHashTable *table, struct wb_object dir)
-{
-    struct wb_sent_name key = {.dir = dir};
-
-    return g_hash_table_contains(table, &key);
-}
-
 /* ---- what has to be so ------------------------------------------------------------------------------ */
 
 /* A moment at which nothing will still be changed, and that no power cut takes back. */
@@ -221,11 +158,11 @@ static int send_from(const char *tree, const char *store, const struct wb_copy_p
     _cleanup_close_ int src_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct wb_sending sending = {
         .since = from->since, .until = from->until, .result = ret, .why = why,
-        .objects = g_hash_table_new_full(wb_object_hash, wb_object_is_key, sent_free, NULL),
-        .names = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
-        .dirs = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
-        .unknown = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
-        .foreign = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
+        .objects = wb_sending_objects_new(),
+        .names = wb_sending_names_new(),
+        .dirs = wb_sending_names_new(),
+        .unknown = wb_sending_names_new(),
+        .foreign = wb_sending_names_new(),
         .gaps = g_array_new(FALSE, FALSE, sizeof(struct wb_open_gap)),
         .data = g_try_malloc(WB_RECORD_MAX + WB_FRAME_BYTES_MAX),
     };
@@ -514,7 +451,7 @@ static struct wb_sent *judge(struct wb_sending *sending, struct wb_object dir, c
                              struct wb_object object, bool *ret_whole)
 {
     struct wb_sent *sent = g_hash_table_lookup(sending->objects, &object);
-    bool named = sending_has_name(sending, dir, name), unknown = sending_has_dir(sending->unknown, dir);
+    bool named = wb_sending_has_name(sending, dir, name), unknown = wb_sending_has_dir(sending->unknown, dir);
 
     if (sending->since == 0 || named || unknown)
         sent = wb_sending_object(sending, object);
@@ -584,7 +521,7 @@ static int visit(struct wb_sending *sending, struct wb_revision *revision, struc
     struct wb_sent *sent;
     int r = 0;
 
-    if (sending_has_dir(sending->foreign, wb_revision_object(revision)))
+    if (wb_sending_has_dir(sending->foreign, wb_revision_object(revision)))
         take_along(sending, object, is_dir);
     else if (touched && (r = wb_past_dir_revision(dir, index, &child)) == 0)
         r = look_behind(sending, child, listed);
@@ -608,7 +545,7 @@ static int visit(struct wb_sending *sending, struct wb_revision *revision, struc
 
 static int walk_dir(struct wb_sending *sending, struct wb_revision *revision, GQueue *queue)
 {
-    bool listed = sending->since == 0 || sending_has_dir(sending->dirs, wb_revision_object(revision));
+    bool listed = sending->since == 0 || wb_sending_has_dir(sending->dirs, wb_revision_object(revision));
     struct wb_past_dir *dir;
     int r = wb_past_dir_open(sending->history, revision, &dir);
 

@@ -60,8 +60,15 @@ struct wb_sending {
     struct wb_error *why;
 };
 
+/* The tables (send_tables.c): `objects`, and the other ones. */
+GHashTable *wb_sending_objects_new(void);
+GHashTable *wb_sending_names_new(void);
 struct wb_sent *wb_sending_object(struct wb_sending *sending, struct wb_object object);
+bool wb_sending_has_name(const struct wb_sending *sending, struct wb_object dir, const char *name);
 void wb_sending_add_dir(GHashTable *table, struct wb_object dir);
+bool wb_sending_has_dir(GHashTable *table, struct wb_object dir);
+/* A GAP is sent: all of the object is, and of a directory what is in it. */
+void wb_sending_note_gap(struct wb_sending *sending, struct wb_object object);
 
 /* Changes without a record (send_behind.c). note_time keeps the times of a record; is_behind compares them with `attrs`
  * of the object at `until`, or before it lost its last name. `sent` may be NULL. */
@@ -78,8 +85,6 @@ bool wb_sending_may_be_foreign(const struct wb_sending *sending, const struct wb
 int wb_sending_read_gaps(struct wb_sending *sending);
 int wb_sending_gaps(struct wb_sending *sending);
 int wb_sending_check_gap(struct wb_sending *sending, struct wb_revision *revision);
-/* A GAP is sent: all of the object is, and of a directory what is in it. */
-void wb_sending_note_gap(struct wb_sending *sending, struct wb_object object);
 
 /* Sends the records of all logs, and notes what they change (send_records.c). 0 or -errno with a line in `why`. */
 int wb_sending_records(struct wb_sending *sending);

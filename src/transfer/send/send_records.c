@@ -72,13 +72,6 @@ static void note_data(struct wb_sent *sent, const struct wb_rec_data *data)
     }
 }
 
-void wb_sending_note_gap(struct wb_sending *sending, struct wb_object object)
-{
-    wb_sending_object(sending, object)->whole = true;
-    wb_sending_add_dir(sending->dirs, object);
-    wb_sending_add_dir(sending->unknown, object);
-}
-
 static void note(struct log_walk *walk, const struct wb_record *record)
 {
     struct wb_sending *sending = walk->sending;
