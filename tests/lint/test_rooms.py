@@ -46,7 +46,6 @@ CYCLES = [
     ["capture/recovery/recover.c", "capture/stage.c"],
     ["daemon/keeper/keeper.c", "daemon/keeper/keeper_full.c", "daemon/keeper/keeper_room.c",
      "daemon/keeper/keeper_thin.c", "daemon/keeper/keeper_users.c"],
-    ["daemon/past/past_access.c", "daemon/past/past_perm.c"],
     ["maintain/relocate/move.c", "maintain/relocate/move_to.c"],
     ["store/cache/gaps.c", "store/cache/log_mtime.c", "store/cache/logs.c", "store/cache/settling.c",
      "store/cache/tail_loss.c", "store/graveyard/graveyard.c", "store/object/object_log.c",

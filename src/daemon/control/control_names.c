@@ -10,6 +10,7 @@
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
+#include "daemon/past/past_perm.h"
 #include "format/object_key.h"
 #include "history/state/lookback.h"
 #include "history/versions/names.h"

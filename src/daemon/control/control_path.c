@@ -9,6 +9,7 @@
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
+#include "daemon/past/past_perm.h"
 #include "daemon/past/snapdir.h"
 #include "wayback/when.h"
 #include <errno.h>

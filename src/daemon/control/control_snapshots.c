@@ -15,6 +15,7 @@
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
+#include "daemon/past/past_perm.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>

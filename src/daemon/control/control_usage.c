@@ -9,6 +9,7 @@
 #include "daemon/past/past_perm.h"
 #include "daemon/past/pages.h"
 #include "daemon/past/past.h"
+#include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
 #include "maintain/usage/usage.h"
 #include "store/tables/spenders.h"
@@ -87,7 +88,7 @@ static bool continues(const struct wb_paged *paged, const struct wb_paged *other
 static int was_open(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
                     const struct wb_usage_dir *dir, int64_t first)
 {
-    struct wb_past_perm_query access = {.dir = dir->self, .mask = R_OK | X_OK, .now = true};
+    struct wb_past_perm_query access = {.dir = dir->self, .mask = R_OK | X_OK, .may_now = wb_past_owns_or_may_now};
     int r = wb_past_perm_check_since(perm, request, &access, first, kept->usage.now);
 
     if (r == 0 && dir->gone)
@@ -303,7 +304,7 @@ static int look_at_file(struct kept *kept, const struct wb_request *request, str
                                     .name = name,
                                     .object = wb_revision_object(revision),
                                     .mask = R_OK,
-                                    .now = true};
+                                    .may_now = wb_past_owns_or_may_now};
     int64_t when = wb_revision_when(revision) == WB_WHEN_PRESENT ? kept->usage.now : wb_revision_when(revision) + 1;
     struct wb_past_perm *perm = NULL;
     int r = wb_usage_of(request->session->store, kept->scope, kept->usage.now, &kept->total);

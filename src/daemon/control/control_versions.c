@@ -256,7 +256,7 @@ static int may_show(const struct page *page, const struct wb_version *version)
 
     if (is_dir && wb_object_equal(version->dir, self))
         return wb_past_perm_check(page->perm, page->request, &access, version->when);
-    access.now = true;
+    access.may_now = wb_past_owns_or_may_now;
     if (!wb_object_is_none(version->dir) && !is_asked(page->walk, version->dir, version->name))
         r = wb_past_perm_check(page->perm, page->request, &access, version->when);
     if (r != 1)
@@ -267,7 +267,8 @@ static int may_show(const struct page *page, const struct wb_version *version)
         .name = is_dir ? NULL : version->name,
         .object = version->object,
         .mask = R_OK,
-        .now = !is_dir, /* others may have had the name before; the directory was asked at the beginning */
+        /* Others may have had the name before; the directory was asked at the beginning. */
+        .may_now = is_dir ? NULL : wb_past_owns_or_may_now,
     };
     return wb_past_perm_check(page->perm, page->request, &access, version->when);
 }
@@ -275,7 +276,8 @@ static int may_show(const struct page *page, const struct wb_version *version)
 /* Leaves out what the caller may not know, or of which that cannot be found out. */
 static void censor(const struct page *page, const struct wb_version *version, struct wb_control_version *out)
 {
-    struct wb_past_perm_query other = {.hint = page->dir, .dir = version->other_dir, .mask = R_OK | X_OK, .now = true};
+    struct wb_past_perm_query other = {
+        .hint = page->dir, .dir = version->other_dir, .mask = R_OK | X_OK, .may_now = wb_past_owns_or_may_now};
     int r;
 
     if (!page->perm)

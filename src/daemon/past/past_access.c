@@ -473,34 +473,11 @@ int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_revision 
     return r == 0 ? attrs.uid == uid : r < 0 ? r : -EIO;
 }
 
-/* An attribute of that name at T, into `acl`; its length, 0 where there is none. */
-static ssize_t read_acl(struct wb_session *session, struct wb_revision *revision, void *acl, size_t size)
+int wb_past_owns_or_may_now(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask)
 {
-    ssize_t n = wb_revision_getxattr(session->history, revision, "system.posix_acl_access", acl, size);
+    int r = wb_past_owns(session, req, revision);
 
-    return n == -ENODATA || n == -EOPNOTSUPP ? 0 : n;
-}
-
-int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask)
-{
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
-    struct wb_attrs attrs;
-    uint8_t acl[WB_ACL_MAX];
-    ssize_t length = 0;
-    int r;
-
-    if (ctx->uid == 0)
-        return 0;
-    r = wb_revision_attrs(session->history, revision, &attrs);
-    if (r != 0)
-        return r < 0 ? r : -EIO;
-    if (ctx->uid != attrs.uid) {
-        length = read_acl(session, revision, acl, sizeof(acl));
-        if (length < 0)
-            return (int)length;
-    }
-    return wb_caller_would(req, attrs.mode, attrs.uid, attrs.gid, acl, (size_t)length, mask) ? 0
-                                                                                             : -EACCES;
+    return r == 1 ? 0 : r < 0 ? r : wb_past_may_now(session, req, revision, mask);
 }
 
 /* Every directory above the revision could be searched then. */

@@ -17,11 +17,11 @@ struct wb_past_node;
 /* The object as it is now, wherever it is. */
 int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask);
 
+/* The same, and owners always may. */
+int wb_past_owns_or_may_now(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask);
+
 /* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */
 int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_revision *revision);
-
-/* The object as it was at the revision's own moment. */
-int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask);
 
 /*
  * For what was found at `revision` by a name in the directory `dir`, which the caller may search: the directories above

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/past/past_perm.h"
 
-#include "daemon/past/past_access.h"
+#include "daemon/caller/creds.h"
 #include "daemon/past/past_node.h"
 #include "history/state/lookback.h"
 #include "wayback/when.h"
@@ -151,6 +151,38 @@ void wb_past_perm_free_all(struct wb_session *session)
     } while (perm);
 }
 
+/* ---- at one moment --------------------------------------------------------------------------- */
+
+/* An attribute of that name at T, into `acl`; its length, 0 where there is none. */
+static ssize_t read_acl(struct wb_session *session, struct wb_revision *revision, void *acl, size_t size)
+{
+    ssize_t n = wb_revision_getxattr(session->history, revision, "system.posix_acl_access", acl, size);
+
+    return n == -ENODATA || n == -EOPNOTSUPP ? 0 : n;
+}
+
+int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    struct wb_attrs attrs;
+    uint8_t acl[WB_ACL_MAX];
+    ssize_t length = 0;
+    int r;
+
+    if (ctx->uid == 0)
+        return 0;
+    r = wb_revision_attrs(session->history, revision, &attrs);
+    if (r != 0)
+        return r < 0 ? r : -EIO;
+    if (ctx->uid != attrs.uid) {
+        length = read_acl(session, revision, acl, sizeof(acl));
+        if (length < 0)
+            return (int)length;
+    }
+    return wb_caller_would(req, attrs.mode, attrs.uid, attrs.gid, acl, (size_t)length, mask) ? 0
+                                                                                             : -EACCES;
+}
+
 /* ---- one access -------------------------------------------------------------------------------- */
 
 struct ask {
@@ -206,15 +238,14 @@ static int find(const struct wb_request *request, const struct wb_past_perm_quer
 }
 
 /* It may change at any time; within NOW_LASTS the answer counts as the same moment's. */
-static int ask_now(const struct wb_request *request, struct known *known)
+static int ask_now(const struct wb_request *request, const struct wb_past_perm_query *access, struct known *known)
 {
     int64_t now = g_get_monotonic_time();
     int r;
 
     if (known->asked_now != 0 && now - known->asked_now < NOW_LASTS)
         return 0;
-    r = wb_past_owns(request->session, request->req, known->revision);
-    r = r == 1 ? 0 : r < 0 ? r : wb_past_may_now(request->session, request->req, known->revision, known->key.mask);
+    r = access->may_now(request->session, request->req, known->revision, known->key.mask);
     if (r < 0 && r != -EACCES && r != -EPERM && r != -EIO && r != -ENOENT)
         return r;
     known->now = r == 0;
@@ -277,9 +308,9 @@ static int look_up(struct wb_past_perm *perm, const struct wb_request *request, 
 
 static int is_open_now(const struct wb_request *request, const struct wb_past_perm_query *access, struct known *known)
 {
-    int r = access->now ? ask_now(request, known) : 0;
+    int r = access->may_now ? ask_now(request, access, known) : 0;
 
-    return r < 0 ? r : !access->now || known->now;
+    return r < 0 ? r : !access->may_now || known->now;
 }
 
 int wb_past_perm_check(struct wb_past_perm *perm, const struct wb_request *request,
