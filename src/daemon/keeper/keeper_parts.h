@@ -68,7 +68,7 @@ struct wb_keeper {
     int64_t thin_again;            /* monotonic, us: when single versions are looked at next */
 };
 
-/* For wb_prune_options and wb_room_measure; `data`: the session. */
+/* For wb_prune_options and wb_room_measure; `data`: the session (keeper_forget.c). */
 bool wb_keeper_is_over(void *data);
 /* The same for what runs at the lowest priority: also where somebody waits for room, and so for its end. */
 bool wb_keeper_gives_up(void *data);
@@ -107,10 +107,15 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
  */
 int wb_keeper_take_snapshot(struct wb_keeper *keeper, const char *why);
 
-/* What is pinned for who waits (keeper_full.c): the oldest moment; 0: none is. `data`: the session. */
+/* What is pinned for who waits (keeper_waiters.c): the oldest moment; 0: none is. `data`: the session. */
 int64_t wb_keeper_pinned(void *data);
-/* With threads->lock held: whether anybody waits for an answer; and that they get one, without it meanwhile. */
+/* With threads->lock held: whether anybody waits for an answer; answers those that were `seen`, or all. */
 bool wb_keeper_has_waiters(const struct wb_keeper *keeper);
+void wb_keeper_answer_waiters(struct wb_keeper *keeper, bool all, enum wb_space_waiter_state state);
+/* The same: refuses the one with the oldest pin, since nothing more may go while it is there. Whether there is one. */
+bool wb_keeper_refuse_oldest_pin(struct wb_keeper *keeper);
+
+/* With threads->lock held, but not meanwhile: makes room for those who wait, and answers them (keeper_full.c). */
 void wb_keeper_answer(struct wb_keeper *keeper);
 
 void wb_keeper_hold_room(struct wb_keeper *keeper);
