@@ -6,7 +6,7 @@
  */
 #include "fuzz_reply.h"
 
-#include "common/control.h"
+#include "client/control.h"
 #include "common/snapshots.h"
 #include "vdf/vdf.h"
 #include "vlog/vlog.h"
@@ -151,16 +151,16 @@ static void ask_small(int fd)
     static struct wb_control_identity identity;
     struct wb_control_erased erased;
 
-    if (wb_control_hello(fd, &hello) == 0)
+    if (wb_request_hello(fd, &hello) == 0)
         g_assert_cmpuint(strlen(hello.source), <, sizeof(hello.source));
-    if (wb_control_identify(fd, "a", &identity) == 0) {
+    if (wb_request_identify(fd, "a", &identity) == 0) {
         g_autofree char *around = g_strdup_printf("/%s/", identity.path);
 
         g_assert_null(strstr(around, "/../"));
         g_assert_cmpint(identity.path[0], !=, '/');
     }
-    wb_control_restore(fd, "a", "b");
-    wb_control_erase(fd, "a", 0, 0, &erased);
+    wb_request_restore(fd, "a", "b");
+    wb_request_erase(fd, "a", 0, 0, &erased);
     ask_batch(fd);
 }
 
@@ -182,16 +182,16 @@ static void ask_snapshots(int fd)
     g_auto(GStrv) files = NULL;
     uint64_t unnamed;
 
-    if (wb_snapshot_list(fd, "", NULL, &all) == 0) {
+    if (wb_request_snapshot_list(fd, "", NULL, &all) == 0) {
         g_autofree char *similar = wb_snapshot_similar(all, "before");
 
         for (guint i = 0; i < all->len; i++)
             g_assert_cmpuint(strlen(wb_snapshot_name(all->pdata[i])) + strlen(wb_snapshot_text(all->pdata[i])) +
                                  strlen(wb_snapshot_path(all->pdata[i])), <, 3 * WB_CONTROL_DATA_MAX);
     }
-    if (wb_snapshot_create(fd, "", "new", "", &made) == 0)
+    if (wb_request_snapshot_create(fd, "", "new", "", &made) == 0)
         g_assert_cmpuint(strlen(wb_snapshot_path(made)), <, WB_CONTROL_DATA_MAX);
-    wb_snapshot_files(fd, "new", &files, &unnamed);
+    wb_request_snapshot_files(fd, "new", &files, &unnamed);
 }
 
 static void ask_changes(struct wb_mount *mount)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "fuzz_reply.h"
 
-#include "common/control.h"
+#include "client/control.h"
 #include "vstat/vstat.h"
 #include <glib.h>
 

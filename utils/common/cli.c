@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/cli.h"
+#include "client/watch.h"
 #include "common/pager.h"
-#include "common/path.h"
+#include "common/progress.h"
+#include "client/path.h"
 #include "common/text.h"
 #include <errno.h>
 #include <locale.h>
@@ -131,6 +133,20 @@ static char **split_short_options(const GOptionEntry *options, char **arguments)
     return (char **)g_ptr_array_free(split, FALSE);
 }
 
+static bool is_stopped(void *data)
+{
+    (void)data;
+    return wb_cli_interrupted();
+}
+
+static void add_progress(void *data, uint64_t files, uint64_t bytes)
+{
+    (void)data;
+    wb_progress_add(files, bytes);
+}
+
+static const struct wb_watch watch = {.stopped = is_stopped, .progress = add_progress};
+
 int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *argc, char ***argv)
 {
     static char **paths, **arguments, **split;
@@ -151,6 +167,7 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
     int count, r;
 
     the_cli = cli;
+    wb_watch_set(&watch);
     prepare_process();
     whole_name = cli->verb ? g_strdup_printf("%s %s", cli->name, cli->verb) : cli->name;
     g_set_prgname(whole_name);
@@ -188,7 +205,7 @@ int wb_cli_end(void)
     /* A user who leaves the pager has seen enough: no error. */
     if (!wb_pager_end() && !complete) {
         if (error != EPIPE)
-            wb_cli_fail(NULL, "standard output: %s", wb_cli_errno(error));
+            wb_cli_fail(NULL, "standard output: %s", wb_errno_text(error));
         return WB_EXIT_FAILED;
     }
     if (interrupted) {
@@ -253,33 +270,6 @@ int wb_cli_usage(const char *format, ...)
     va_end(arguments);
     fprintf(stderr, "Try '%s --help'.\n", whole_name ? whole_name : wb_cli_name());
     return the_cli && the_cli->usage_status ? the_cli->usage_status : WB_EXIT_USAGE;
-}
-
-const char *wb_cli_errno(int error)
-{
-    error = abs(error);
-    switch (error) {
-    case ENOENT: return "no such file or directory";
-    case EACCES: return "permission denied";
-    case EPERM: return "not permitted; only the owner or root may do this";
-    case EREMOTE: return "not permitted from another user or mount namespace than the daemon's (a container, a "
-                         "sandbox, a service with its own mounts); run this outside, or with 'nsenter -t PID -m', "
-                         "where PID is that of the wayback process";
-    case EROFS: return "read-only: this is a past state, or the mount has -o ro";
-    case ENOTTY: return "not in a Wayback mount";
-    case ENOTCONN: return "the daemon of the mount has ended; unmount it (fusermount3 -u) and mount it again";
-    case EIO: return "this state cannot be restored: it was deleted by age, or a record that it needs is damaged, or "
-                     "the disk failed; see the log of the daemon";
-    case ENOSPC: return "no space left; free space on the file system of the tree and its store, then run this again";
-    case EDQUOT: return "disk quota exceeded; free space, then run this again";
-    case ENAMETOOLONG: return "the path is too long; change to a directory in it and use a relative path";
-    case ELOOP: return "the path contains a symbolic link; use the real path";
-    case EINTR: return "interrupted";
-    case EPROTO: return "invalid reply from the mount; is it a Wayback mount of the same version?";
-    case EOVERFLOW: return "the result does not fit into memory; name a smaller part";
-    case EOPNOTSUPP: return "the file system cannot do this";
-    default: return g_strerror(error);
-    }
 }
 
 bool wb_cli_interrupted(void)

@@ -17,6 +17,7 @@
 #include <glib.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "client/errno_text.h"
 #include "wayback/when.h"
 
 enum wb_exit {
@@ -70,9 +71,6 @@ void wb_cli_warn(const char *path, const char *format, ...) G_GNUC_PRINTF(2, 3);
 
 /* "vstat: what is wrong" and where help is. Returns WB_EXIT_USAGE. */
 int wb_cli_usage(const char *format, ...) G_GNUC_PRINTF(1, 2);
-
-/* The text for an errno (positive or negative), with advice if there is any. */
-const char *wb_cli_errno(int error);
 
 /*
  * SIGINT, SIGTERM and SIGHUP: after the first one this returns true, and the tool cleans up (removes partial results,

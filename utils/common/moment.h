@@ -7,6 +7,7 @@
  */
 
 #include <stdbool.h>
+#include "client/past_path.h"
 #include "common/mount.h"
 #include "wayback/when.h"
 
@@ -19,13 +20,6 @@ struct wb_moment_options {
     const char *shown; /* as the user wrote it; NULL: `time`                       */
     int change;       /* --change N or WB_CHANGE_NONE                              */
     const char *name; /* what errors call the time, where it is not "--time"; NULL */
-};
-
-struct wb_moment {
-    int64_t when;
-    char *path;  /* relative to the mount's root_fd, e.g. "a/b@1763696000.000000000"; NULL: nothing was there */
-    char *label; /* the moment as the user wrote it, for NAME@TIME */
-    struct wb_control_identity identity; /* of what was there */
 };
 
 /* Whether the options make sense, before anything is looked for. 0 or WB_EXIT_USAGE. */
@@ -43,20 +37,4 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
  * Whether the history of the mount reaches back to `when`; `text` is how the user wrote that. 0, or WB_EXIT_FAILED
  * after an error line, because nobody recorded what there was before the history began.
  */
-int wb_moment_known(const struct wb_place *place, const char *text, int64_t when);
-
-void wb_moment_clear(struct wb_moment *moment);
-#define _cleanup_moment_ __attribute__((cleanup(wb_moment_clear)))
-
-/* NAME@TIME as this mount writes it; g_free. */
-char *wb_moment_name(const struct wb_mount *mount, const char *name, const char *time);
-
-/* dir/name@when for dir/name: that entry of what `dir` is now; g_free. */
-char *wb_moment_shift(const struct wb_mount *mount, const char *path, int64_t when);
-
-/*
- * The path of `path` as it was at `when`: what its directory, wherever that was then, had under the
- * name; else what was found under the whole of a longer part of the path. 0 with *ret (g_free) set,
- * -ENOENT where nothing was there, or -errno.
- */
-int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when, char **ret);
+int wb_moment_is_known(const struct wb_place *place, const char *text, int64_t when);

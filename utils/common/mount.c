@@ -1,148 +1,27 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/mount.h"
 #include "common/cli.h"
-#include "common/fd.h"
-#include "common/path.h"
+#include "client/fd.h"
+#include "client/path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "wayback/at_name.h"
 #include "wayback/tree.h"
-
-/* One line of /proc/self/mountinfo. */
-struct listed {
-    char *root;   /* of the file system, what is seen at `point` */
-    char *point;
-    char *type;
-    char *source;
-};
 
 static GPtrArray *mounts; /* struct wb_mount: each is found once */
 
-static void listed_free(void *data)
+static struct wb_mount *remember(struct wb_mount *mount, struct wb_private *private)
 {
-    struct listed *listed = data;
-
-    g_free(listed->root);
-    g_free(listed->point);
-    g_free(listed->type);
-    g_free(listed->source);
-    g_free(listed);
-}
-
-static GPtrArray *list_mounts(void)
-{
-    GPtrArray *list = g_ptr_array_new_with_free_func(listed_free);
-    g_autofree char *text = NULL;
-    g_auto(GStrv) lines = NULL;
-
-    if (!g_file_get_contents("/proc/self/mountinfo", &text, NULL, NULL))
-        return list;
-    lines = g_strsplit(text, "\n", -1);
-    for (char **line = lines; *line; line++) {
-        g_auto(GStrv) fields = g_strsplit(*line, " ", -1);
-        guint count = g_strv_length(fields);
-        struct listed *listed;
-        guint dash = 6;
-
-        while (dash < count && strcmp(fields[dash], "-") != 0)
-            dash++;
-        if (dash + 2 >= count)
-            continue;
-        listed = g_new0(struct listed, 1);
-        listed->root = g_strcompress(fields[3]); /* \040 and the like */
-        listed->point = g_strcompress(fields[4]);
-        listed->type = g_strdup(fields[dash + 1]);
-        listed->source = g_strcompress(fields[dash + 2]);
-        g_ptr_array_add(list, listed);
-    }
-    return list;
-}
-
-static bool is_wayback(const struct listed *listed)
-{
-    return strcmp(listed->type, "fuse.wayback") == 0;
-}
-
-/* The mount `path` lies in: the longest mount point, the last mounted of those. */
-static const struct listed *mount_of(const GPtrArray *list, const char *path)
-{
-    const struct listed *best = NULL;
-
-    for (guint i = 0; i < list->len; i++) {
-        const struct listed *listed = list->pdata[i];
-
-        if (wb_path_below(path, listed->point, NULL) &&
-            (!best || strlen(listed->point) >= strlen(best->point)))
-            best = listed;
-    }
-    return best;
-}
-
-static struct wb_mount *remember(int fd, const char *point, const char *prefix,
-                                 const struct wb_control_hello *hello, struct wb_private *private)
-{
-    struct wb_mount *mount = g_new0(struct wb_mount, 1);
-
-    mount->root_fd = fd;
-    mount->point = g_strdup(point);
-    mount->prefix = g_strdup(prefix);
-    mount->hello = *hello;
-    mount->at_sign = hello->at_sign ? (char)hello->at_sign : WB_AT_SIGN;
+    if (!mount)
+        return NULL;
     mount->private = private;
     if (!mounts)
         mounts = g_ptr_array_new();
     g_ptr_array_add(mounts, mount);
     return mount;
-}
-
-/*
- * Opens a directory of the mount that answers: its root or, where the user may not read that,
- * the first on the way to `path` which can be opened. NULL with *error set.
- */
-static struct wb_mount *open_mount(const struct listed *listed, const char *path, int *error)
-{
-    const char *rest = "";
-    g_autofree char *at = g_strdup(listed->point);
-    struct wb_control_hello hello;
-    const char *prefix = listed->root + strspn(listed->root, "/");
-
-    wb_path_below(path, listed->point, &rest);
-    for (;;) {
-        const char *below;
-        int fd;
-
-        wb_path_below(at, listed->point, &below);
-        fd = open(at, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd >= 0) {
-            g_autofree char *whole = wb_path_join(prefix, below);
-            int r = wb_control_hello(fd, &hello);
-
-            /* The daemon reports its source to root and the user who mounted; the list of mounts may show it to all. */
-            if (r == 0 && !*hello.source && listed->source[0] == '/')
-                g_strlcpy(hello.source, listed->source, sizeof(hello.source));
-            if (r == 0)
-                return remember(fd, at, whole, &hello, NULL);
-            close(fd);
-            *error = -r;
-            return NULL;
-        }
-        *error = errno;
-        if (*error != EACCES || !*rest)
-            return NULL;
-        {
-            const char *slash = strchrnul(rest, '/');
-            g_autofree char *name = g_strndup(rest, (gsize)(slash - rest));
-            char *next = wb_path_join(at, name);
-
-            g_free(at);
-            at = next;
-            rest = *slash ? slash + 1 : "";
-        }
-    }
 }
 
 static struct wb_mount *known_mount(const char *path)
@@ -163,15 +42,15 @@ static struct wb_mount *known_mount(const char *path)
 static struct wb_mount *mount_of_source(const GPtrArray *list, const char *path, const char **rest)
 {
     for (guint i = list->len; i-- > 0;) {
-        const struct listed *listed = list->pdata[i];
+        const struct wb_listed *listed = list->pdata[i];
         struct wb_mount *mount;
         int error;
 
         /* Mounts that list another source need not be woken up. */
-        if (!is_wayback(listed) || strcmp(listed->root, "/") != 0 ||
+        if (!wb_listed_is_wayback(listed) || strcmp(listed->root, "/") != 0 ||
             (listed->source[0] == '/' && !wb_path_below(path, listed->source, NULL)))
             continue;
-        mount = open_mount(listed, listed->point, &error);
+        mount = remember(wb_mount_open(listed, listed->point, &error), NULL);
         /* What shows one moment (-o at=) is not the way to the present. */
         if (mount && mount->hello.moment == 0 && *mount->hello.source && wb_path_below(path, mount->hello.source, rest))
             return mount;
@@ -186,21 +65,21 @@ static bool records(const struct wb_control_hello *hello)
 
 int wb_mount_of_tree(const char *path, struct wb_control_hello *ret)
 {
-    g_autoptr(GPtrArray) list = list_mounts();
+    g_autoptr(GPtrArray) list = wb_listed_mounts();
     g_autofree char *real = realpath(path, NULL);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-    if (fd >= 0 && wb_control_hello(fd, ret) == 0 && records(ret))
+    if (fd >= 0 && wb_request_hello(fd, ret) == 0 && records(ret))
         return fd;
     if (fd >= 0)
         close(fd);
     for (guint i = list->len; real && i-- > 0;) {
-        const struct listed *listed = list->pdata[i];
+        const struct wb_listed *listed = list->pdata[i];
 
-        if (!is_wayback(listed))
+        if (!wb_listed_is_wayback(listed))
             continue;
         fd = open(listed->point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd >= 0 && wb_control_hello(fd, ret) == 0 && records(ret) && strcmp(ret->source, real) == 0)
+        if (fd >= 0 && wb_request_hello(fd, ret) == 0 && records(ret) && strcmp(ret->source, real) == 0)
             return fd;
         if (fd >= 0)
             close(fd);
@@ -258,20 +137,20 @@ static struct wb_mount *mount_privately(const char *given, const char *source, e
 
     if (!private)
         return NULL;
-    r = wb_control_hello(wb_private_root(private), &hello);
+    r = wb_request_hello(wb_private_root(private), &hello);
     if (r < 0) {
-        wb_cli_fail(given, "the private mount of %s does not answer: %s", source, wb_cli_errno(r));
+        wb_cli_fail(given, "the private mount of %s does not answer: %s", source, wb_errno_text(r));
         return NULL;
     }
     g_strlcpy(hello.source, source, sizeof(hello.source));
-    return remember(wb_private_root(private), wb_private_point(private), "", &hello, private);
+    return remember(wb_mount_new(wb_private_root(private), wb_private_point(private), "", &hello), private);
 }
 
 static struct wb_mount *find_mount(const char *given, const char *path, enum wb_mount_need need,
                                    const char **rest)
 {
-    g_autoptr(GPtrArray) list = list_mounts();
-    const struct listed *listed = mount_of(list, path);
+    g_autoptr(GPtrArray) list = wb_listed_mounts();
+    const struct wb_listed *listed = wb_listed_of(list, path);
     struct wb_mount *mount = known_mount(path);
     g_autofree char *source = NULL;
     int error = 0;
@@ -281,11 +160,11 @@ static struct wb_mount *find_mount(const char *given, const char *path, enum wb_
         wb_path_below(path, mount->private ? mount->hello.source : mount->point, rest);
         return mount;
     }
-    if (listed && is_wayback(listed)) {
-        mount = open_mount(listed, path, &error);
+    if (listed && wb_listed_is_wayback(listed)) {
+        mount = remember(wb_mount_open(listed, path, &error), NULL);
         if (!mount)
             wb_cli_fail(given, "the Wayback mount at %s cannot be used: %s", listed->point,
-                        wb_cli_errno(error));
+                        wb_errno_text(error));
         else
             wb_path_below(path, mount->point, rest);
         return mount;

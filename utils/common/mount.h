@@ -11,23 +11,7 @@
  */
 
 #include <stdbool.h>
-#include "common/control.h"
-
-struct wb_mount {
-    int root_fd;   /* a directory of the mount; paths of places are relative to it          */
-    char *point;   /* path of root_fd, as users see it                                      */
-    char *prefix;  /* path of root_fd from the root of the file system, "" if it is the root */
-    struct wb_control_hello hello;
-    char at_sign;  /* the mark in NAME@TIME                                                 */
-    struct wb_private *private; /* NULL: somebody else's mount */
-};
-
-/* A PATH found: which mount, and where in it. */
-struct wb_place {
-    struct wb_mount *mount; /* borrowed; lives until the tool ends */
-    char *given;            /* as the user wrote it, without trailing slashes */
-    char *path;             /* relative to mount->root_fd, "" for the directory itself */
-};
+#include "client/mount.h"
 
 enum wb_mount_need {
     WB_MOUNT_READ,  /* the past is to be read   */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/cli.h"
-#include "common/fd.h"
+#include "client/fd.h"
 #include "common/mount.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -157,7 +157,7 @@ static bool answers(struct wb_private *private)
     _cleanup_fd_ int fd = open(private->point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct wb_control_hello hello;
 
-    if (fd < 0 || wb_control_hello(fd, &hello) < 0)
+    if (fd < 0 || wb_request_hello(fd, &hello) < 0)
         return false;
     private->root_fd = wb_fd_steal(&fd);
     return true;
@@ -251,7 +251,7 @@ struct wb_private *wb_private_mount(const char *path, const char *source, enum w
     point = g_build_filename(runtime && access(runtime, W_OK) == 0 ? runtime : "/tmp", "wayback-XXXXXX",
                              NULL);
     if (all_count == PRIVATE_MAX || !mkdtemp(point)) {
-        wb_cli_fail(path, "cannot create a directory to mount %s at: %s", source, wb_cli_errno(errno));
+        wb_cli_fail(path, "cannot create a directory to mount %s at: %s", source, wb_errno_text(errno));
         return NULL;
     }
     private = g_new0(struct wb_private, 1);

@@ -3,7 +3,7 @@
 
 #include "common/cli.h"
 #include "common/moment.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/text.h"
 #include <errno.h>
 #include <string.h>
@@ -11,156 +11,6 @@
 #include "wayback/at_name.h"
 
 #define SIMILAR_MAX 5
-
-/* ---- requests -------------------------------------------------------------------------------- */
-
-static struct wb_control_snapshot *copy_entry(const void *at)
-{
-    return g_memdup2(at, ((const struct wb_control_snapshot *)at)->size);
-}
-
-/* The entries of a reply. How many bytes they take. */
-static size_t take_page(const struct wb_control *reply, GPtrArray *to)
-{
-    size_t used = 0;
-
-    for (uint32_t i = 0; i < reply->count; i++) {
-        struct wb_control_snapshot *entry = copy_entry(reply->data + used);
-
-        used += entry->size;
-        g_ptr_array_add(to, entry);
-    }
-    return used;
-}
-
-int wb_snapshot_list(int dir_fd, const char *path, const char *name, GPtrArray **ret)
-{
-    g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func(g_free);
-    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    uint64_t cursor = 0, held = 0;
-    int r;
-
-    do {
-        r = wb_control_prepare(request, WB_CONTROL_SNAPSHOT_LIST, path);
-        if (r == 0 && name && g_strlcpy(request->source, name, sizeof(request->source)) >= sizeof(request->source))
-            r = -ENAMETOOLONG;
-        request->cursor = cursor;
-        if (r == 0)
-            r = wb_control_call(dir_fd, request);
-        if (r == 0)
-            held += take_page(request, all);
-        if (r == 0 && held > WB_HELD_MAX)
-            r = -EOVERFLOW;
-        cursor = request->cursor;
-    } while (r == 0 && request->count > 0);
-    if (r == 0)
-        *ret = g_steal_pointer(&all);
-    return r;
-}
-
-const struct wb_control_snapshot *wb_snapshot_meant(const GPtrArray *found)
-{
-    for (guint i = 0; i < found->len; i++) {
-        const struct wb_control_snapshot *snapshot = found->pdata[i];
-
-        if (snapshot->flags & WB_CONTROL_SNAPSHOT_MEANT)
-            return snapshot;
-    }
-    return found->pdata[0];
-}
-
-const struct wb_control_snapshot *wb_snapshot_to_change(const GPtrArray *found)
-{
-    for (guint i = 0; i < found->len; i++) {
-        const struct wb_control_snapshot *snapshot = found->pdata[i];
-
-        if (snapshot->uid == geteuid() && !(snapshot->flags & WB_CONTROL_SNAPSHOT_AUTOMATIC))
-            return snapshot;
-    }
-    return wb_snapshot_meant(found);
-}
-
-int wb_snapshot_create(int dir_fd, const char *path, const char *name, const char *text,
-                       struct wb_control_snapshot **ret)
-{
-    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    struct wb_control_snapshot_new *wanted = (struct wb_control_snapshot_new *)(void *)request->data;
-    int r = wb_control_prepare(request, WB_CONTROL_SNAPSHOT_CREATE, path);
-
-    if (r < 0)
-        return r;
-    if (g_strlcpy(wanted->name, name, sizeof(wanted->name)) >= sizeof(wanted->name) ||
-        g_strlcpy(wanted->text, text, sizeof(wanted->text)) >= sizeof(wanted->text))
-        return -EINVAL;
-    r = wb_control_call(dir_fd, request);
-    if (r < 0)
-        return r;
-    *ret = copy_entry(request->data);
-    return 0;
-}
-
-int wb_snapshot_rename(int dir_fd, const char *name, const char *new_name)
-{
-    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    struct wb_control_snapshot_names *names = (struct wb_control_snapshot_names *)(void *)request->data;
-    int r = wb_control_prepare(request, WB_CONTROL_SNAPSHOT_RENAME, "");
-
-    if (r < 0)
-        return r;
-    if (g_strlcpy(names->name, name, sizeof(names->name)) >= sizeof(names->name))
-        return -ENOENT;
-    if (g_strlcpy(names->new_name, new_name, sizeof(names->new_name)) >= sizeof(names->new_name))
-        return -EINVAL;
-    return wb_control_call(dir_fd, request);
-}
-
-int wb_snapshot_delete(int dir_fd, const char *name)
-{
-    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = wb_control_prepare(request, WB_CONTROL_SNAPSHOT_DELETE, "");
-
-    if (r < 0)
-        return r;
-    if (g_strlcpy(request->source, name, sizeof(request->source)) >= sizeof(request->source))
-        return -ENOENT;
-    return wb_control_call(dir_fd, request);
-}
-
-int wb_snapshot_files(int dir_fd, const char *name, char ***ret, uint64_t *ret_unnamed)
-{
-    g_autoptr(GPtrArray) paths = g_ptr_array_new_with_free_func(g_free);
-    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    const struct wb_control_open_files *reply = (const void *)request->data;
-    uint64_t cursor = 0, hidden = 0, held = 0;
-    bool over = false;
-
-    while (!over) {
-        size_t used = 0;
-        int r = wb_control_prepare(request, WB_CONTROL_SNAPSHOT_FILES, "");
-
-        if (r == 0 && g_strlcpy(request->source, name, sizeof(request->source)) >= sizeof(request->source))
-            r = -ENOENT;
-        request->cursor = cursor;
-        if (r == 0)
-            r = wb_control_call(dir_fd, request);
-        if (r < 0)
-            return r;
-        for (uint32_t i = 0; i < request->count; i++) {
-            g_ptr_array_add(paths, g_strdup(reply->paths + used));
-            used += strlen(reply->paths + used) + 1;
-        }
-        held += used + request->count * sizeof(char *);
-        if (held > WB_HELD_MAX)
-            return -EOVERFLOW;
-        hidden += reply->hidden;
-        over = request->cursor == cursor;
-        cursor = request->cursor;
-    }
-    *ret_unnamed = hidden + reply->more;
-    g_ptr_array_add(paths, NULL);
-    *ret = (char **)g_ptr_array_free(g_steal_pointer(&paths), FALSE);
-    return 0;
-}
 
 /* ---- names that resemble --------------------------------------------------------------------- */
 
@@ -277,37 +127,25 @@ const char *wb_time_text(const struct wb_place *place, const char *text)
 int wb_time_of(const struct wb_place *place, const char *option, const char *text, struct wb_time *ret)
 {
     const char *name = wb_time_text(place, text);
-    g_autoptr(GPtrArray) found = NULL;
+    g_autofree struct wb_control_snapshot *snapshot = NULL;
     g_autoptr(GPtrArray) all = NULL;
-    const struct wb_control_snapshot *snapshot;
-    struct wb_control_identity identity;
-    g_autofree char *then = NULL;
-    int fd = place->mount->root_fd, r;
+    int r = 0;
 
-    if (wb_time_parse_words(name, wb_control_now(), ret) == 0)
-        return 0;
-    r = wb_time_check(option, name);
+    if (wb_time_parse_words(name, wb_request_now(), ret) != 0)
+        r = wb_time_check(option, name);
     if (r != 0)
         return r;
-    r = wb_snapshot_list(fd, place->path, name, &found);
-    /* A daemon of before there were snapshots, or a mount without a history. */
-    if (r < 0)
-        found = g_ptr_array_new();
-    if (found->len == 0 && wb_time_parse_free(name, wb_control_now(), ret) == 0)
-        return 0;
-    if (found->len == 0) {
-        if (r < 0 || wb_snapshot_list(fd, "", NULL, &all) < 0)
-            all = g_ptr_array_new_with_free_func(g_free);
-        return not_found(option, name, all);
-    }
-    snapshot = wb_snapshot_meant(found);
-    *ret = (struct wb_time){.kind = WB_TIME_INSTANT, .instant = snapshot->when};
-    then = wb_moment_name(place->mount, place->path, name);
-    if (!(snapshot->flags & WB_CONTROL_SNAPSHOT_COVERS) && wb_control_identify(fd, then, &identity) == -ENOENT) {
+    r = wb_time_find(place->mount, place->path, name, ret, &snapshot);
+    if (r == -ENODATA) {
         g_autofree char *scope = wb_text_printable(wb_snapshot_path(snapshot));
 
         return wb_cli_usage("%s: the snapshot '%s' covers %s only, not %s; use its time instead ('vsnap show %s')",
                             option, name, scope, place->given, name);
+    }
+    if (r < 0) {
+        if (wb_request_snapshot_list(place->mount->root_fd, "", NULL, &all) < 0)
+            all = g_ptr_array_new_with_free_func(g_free);
+        return not_found(option, name, all);
     }
     return 0;
 }
@@ -315,7 +153,7 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
 int wb_time_past(const struct wb_place *place, const char *option, const char *text, int64_t *ret)
 {
     struct wb_time time;
-    bool known = wb_time_parse_words(text, wb_control_now(), &time) == 0;
+    bool known = wb_time_parse_words(text, wb_request_now(), &time) == 0;
     int r = 0;
 
     if (known && place)
@@ -327,7 +165,7 @@ int wb_time_past(const struct wb_place *place, const char *option, const char *t
         return r;
     if (time.kind != WB_TIME_INSTANT)
         return wb_cli_usage("%s: '%s' is a number of changes; use a time here", option, text);
-    if (time.instant > wb_control_now()) {
+    if (time.instant > wb_request_now()) {
         char when[WB_WHEN_TEXT_MAX];
 
         return wb_cli_usage("%s: '%s' is in the future (%s); give a time in the past", option, text,

@@ -2,52 +2,14 @@
 #pragma once
 
 /*
- * Snapshots as tools see them: the requests of <wayback/control.h> as functions, and times that may be the
- * name of one. Results are 0 or a negative errno unless said otherwise.
+ * Times on the command line, which may be the name of a snapshot.
  */
 
 #include <glib.h>
-#include "common/control.h"
+#include "client/snapshots.h"
 #include "common/mount.h"
 #include "wayback/snapshot.h"
 #include "wayback/when.h"
-
-/* The strings of an entry. */
-static inline const char *wb_snapshot_name(const struct wb_control_snapshot *snapshot)
-{
-    return snapshot->strings;
-}
-
-static inline const char *wb_snapshot_text(const struct wb_control_snapshot *snapshot)
-{
-    return snapshot->strings + snapshot->text;
-}
-
-static inline const char *wb_snapshot_path(const struct wb_control_snapshot *snapshot)
-{
-    return snapshot->strings + snapshot->path;
-}
-
-/*
- * All of them, oldest first, or those of that name (`name` NULL: all), in *ret: an array of struct
- * wb_control_snapshot *, g_ptr_array_unref. `path`: COVERS is said of it.
- */
-int wb_snapshot_list(int dir_fd, const char *path, const char *name, GPtrArray **ret);
-
-/* Of several of one name (not none): what FILE@NAME means; and what renaming and deleting are about. */
-const struct wb_control_snapshot *wb_snapshot_meant(const GPtrArray *found);
-const struct wb_control_snapshot *wb_snapshot_to_change(const GPtrArray *found);
-
-/* `path`: the directory it is to be of. *ret to g_free. */
-int wb_snapshot_create(int dir_fd, const char *path, const char *name, const char *text,
-                       struct wb_control_snapshot **ret);
-int wb_snapshot_rename(int dir_fd, const char *name, const char *new_name);
-int wb_snapshot_delete(int dir_fd, const char *name);
-
-/* What was open for writing then (g_strfreev); *ret_unnamed: how many more, not noted or not to be seen. */
-int wb_snapshot_files(int dir_fd, const char *name, char ***ret, uint64_t *ret_unnamed);
-
-/* ---- a TIME on the command line -------------------------------------------------------------- */
 
 /*
  * Before any mount is known: whether `text` is a time or may be the name of a snapshot. 0, or WB_EXIT_USAGE after
@@ -79,5 +41,5 @@ int wb_time_range(const struct wb_place *place, const char *since_text, const ch
  */
 int wb_time_past(const struct wb_place *place, const char *option, const char *text, int64_t *ret);
 
-/* Up to five names that resemble `name`, "a, b, c", or NULL; g_free. `snapshots`: of wb_snapshot_list. */
+/* Up to five names that resemble `name`, "a, b, c", or NULL; g_free. `snapshots`: of wb_request_snapshot_list. */
 char *wb_snapshot_similar(const GPtrArray *snapshots, const char *name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/cli.h"
-#include "common/control.h"
-#include "common/fd.h"
+#include "client/control.h"
+#include "client/fd.h"
 #include "common/json.h"
 #include "common/mount.h"
 #include "common/progress.h"
@@ -74,7 +74,7 @@ static int ask_once(const struct wb_place *place, const char *path, unsigned fla
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
     const struct wb_control_compacted *reply = (const struct wb_control_compacted *)(const void *)request->data;
-    int r = wb_control_prepare(request, WB_CONTROL_COMPACT, path);
+    int r = wb_request_prepare(request, WB_CONTROL_COMPACT, path);
 
     if (r < 0)
         return r;
@@ -82,7 +82,7 @@ static int ask_once(const struct wb_place *place, const char *path, unsigned fla
                      (stats ? WB_CONTROL_COMPACT_STATS : 0);
     request->until = before;
     request->cursor = *cursor;
-    r = wb_control_call(place->mount->root_fd, request);
+    r = wb_request_call(place->mount->root_fd, request);
     if (r < 0)
         return r;
     add(sums, reply);
@@ -92,7 +92,7 @@ static int ask_once(const struct wb_place *place, const char *path, unsigned fla
     *cursor = request->cursor;
     if (reply->error) {
         sums->failed++;
-        wb_cli_fail(place->given, "part of its history was not changed: %s", wb_cli_errno((int)reply->error));
+        wb_cli_fail(place->given, "part of its history was not changed: %s", wb_errno_text((int)reply->error));
     }
     return request->count > 0;
 }
@@ -133,7 +133,7 @@ static void complain(const struct wb_place *place, const char *path, int error)
         wb_cli_fail(full, "the mount is read-only; use a mount without -o ro");
         break;
     default:
-        wb_cli_fail(full, "%s", wb_cli_errno(error));
+        wb_cli_fail(full, "%s", wb_errno_text(error));
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What the history may take, by what wayback.conf says; and when it will, at the rate of now. */
 #include "vdf.h"
-#include "common/control.h"
+#include "client/control.h"
 #include "common/snapshots.h"
 #include "common/text.h"
 #include "wayback/when.h"
@@ -13,10 +13,10 @@
 void budget_read(int dir_fd, struct usage *usage)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = wb_control_prepare(request, WB_CONTROL_BUDGET, "");
+    int r = wb_request_prepare(request, WB_CONTROL_BUDGET, "");
 
     if (r == 0)
-        r = wb_control_call(dir_fd, request);
+        r = wb_request_call(dir_fd, request);
     usage->has_budget = r == 0 && !(request->flags & WB_CONTROL_BUDGET_OWN);
     if (r < 0)
         return;
@@ -26,7 +26,7 @@ void budget_read(int dir_fd, struct usage *usage)
     memcpy(usage->users, request->data + sizeof(usage->budget), usage->user_count * sizeof(usage->users[0]));
     if (!usage->has_budget)
         return;
-    if (wb_snapshot_list(dir_fd, "", NULL, &usage->snapshots) < 0)
+    if (wb_request_snapshot_list(dir_fd, "", NULL, &usage->snapshots) < 0)
         usage->snapshots = NULL;
 }
 

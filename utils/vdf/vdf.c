@@ -5,7 +5,7 @@
  */
 #include "vdf.h"
 #include "common/cli.h"
-#include "common/control.h"
+#include "client/control.h"
 #include "common/pager.h"
 #include <errno.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ static void complain(const char *path, int error)
         wb_cli_fail(path, "the daemon of the mount is too old for this; unmount and mount again");
         return;
     default:
-        wb_cli_fail(path, "%s", wb_cli_errno(error));
+        wb_cli_fail(path, "%s", wb_errno_text(error));
     }
 }
 
@@ -77,7 +77,7 @@ static void show_path(const char *path, bool more)
     if (r == 0 && (usage.flags & WB_CONTROL_USAGE_STORE || !*place->path))
         budget_read(place->mount->root_fd, &usage);
     else if (r == 0 && *place->path && !wb_cli_interrupted())
-        usage.has_freed = wb_control_erase_measure(place->mount->root_fd, place->path, 0, &usage.freed) == 0;
+        usage.has_freed = wb_request_erase_measure(place->mount->root_fd, place->path, 0, &usage.freed) == 0;
     if (r == -EINTR && wb_cli_interrupted())
         ;
     else if (r < 0)

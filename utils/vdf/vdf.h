@@ -20,7 +20,7 @@ struct usage {
     uint64_t user_max_size; /* 0: not set, or not shown to the caller */
     struct wb_control_user users[WB_CONTROL_BUDGET_USERS_MAX];
     unsigned user_count;
-    GPtrArray *snapshots; /* with a budget, as of wb_snapshot_list; NULL: that is not known */
+    GPtrArray *snapshots; /* with a budget, as of wb_request_snapshot_list; NULL: that is not known */
     GPtrArray *dirs; /* struct wb_control_usage_dir, in byte order of paths */
 };
 

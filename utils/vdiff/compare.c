@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vdiff.h"
 #include "common/cli.h"
-#include "common/control.h"
-#include "common/fd.h"
-#include "common/path.h"
+#include "client/control.h"
+#include "client/fd.h"
+#include "client/path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -14,7 +14,7 @@ void diff_fail(const struct diff *diff, const char *path, int error)
 {
     g_autofree char *name = diff_name(diff, path);
 
-    wb_cli_fail(name, "%s", wb_cli_errno(error));
+    wb_cli_fail(name, "%s", wb_errno_text(error));
 }
 
 char *diff_target(const struct pair *pair, int side)
@@ -35,7 +35,7 @@ static bool is_one(const struct diff *diff, struct pair *pair)
     for (int side = OLD; side <= NEW && !pair->identified; side++) {
         g_autofree char *path = wb_path_join(diff->side[side].path, pair->path);
 
-        if (wb_control_identify(diff->place->mount->root_fd, path, &identity[side]) < 0)
+        if (wb_request_identify(diff->place->mount->root_fd, path, &identity[side]) < 0)
             return false;
     }
     pair->identified = true;

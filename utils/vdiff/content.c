@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vdiff.h"
 #include "common/cli.h"
-#include "common/fd.h"
+#include "client/fd.h"
 #include "common/moment.h"
 #include "common/pager.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/text.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -186,7 +186,7 @@ static char *at_moment(const struct diff *diff, int side, const char *label)
 {
     const char *time = diff->side[side].time;
 
-    return time ? wb_moment_name(diff->place->mount, label, time) : g_strdup(label);
+    return time ? wb_moment_entry(diff->place->mount, label, time) : g_strdup(label);
 }
 
 static void show_diff(struct diff *diff, const char *path, const int fds[2], const struct difference *difference)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vdiff.h"
 #include "common/pager.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/text.h"
 #include <inttypes.h>
 #include <string.h>

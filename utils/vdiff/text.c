@@ -5,7 +5,7 @@
  */
 #include "vdiff.h"
 #include "common/cli.h"
-#include "common/fd.h"
+#include "client/fd.h"
 #include "wayback/confine.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vdiff.h"
 #include "common/cli.h"
-#include "common/fd.h"
+#include "client/fd.h"
 #include "common/moment.h"
 #include "common/pager.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/snapshots.h"
 #include "common/text.h"
 #include <errno.h>

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
-#include "common/control.h"
-#include "common/copy_flags.h"
+#include "client/control.h"
+#include "client/copy_flags.h"
 #include "common/json.h"
 #include "common/mount.h"
 

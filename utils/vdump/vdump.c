@@ -4,8 +4,8 @@
  * no lock, and works on a store that nothing else can open any more.
  */
 #include "common/cli.h"
-#include "common/control.h"
-#include "common/fd.h"
+#include "client/control.h"
+#include "client/fd.h"
 #include "common/json.h"
 #include "wayback/dump.h"
 #include <errno.h>
@@ -76,7 +76,7 @@ static char *find_store(void)
         g_free(at);
         at = parent;
     }
-    if (fd < 0 || wb_control_hello(fd, hello) < 0 || !*hello->source)
+    if (fd < 0 || wb_request_hello(fd, hello) < 0 || !*hello->source)
         return NULL;
     store = g_build_filename(hello->source, STORE_NAME, NULL);
     if (is_store(store))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "extract.h"
 #include "common/cli.h"
-#include "common/copy.h"
-#include "common/copy_flags.h"
-#include "common/fd.h"
-#include "common/path.h"
+#include "client/copy.h"
+#include "client/copy_flags.h"
+#include "client/fd.h"
+#include "client/path.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include <errno.h>
@@ -50,9 +50,9 @@ static void fail(const struct item *item, const char *what, int error)
 {
     wb_progress_clear();
     if (what)
-        wb_cli_fail(item->shown, "%s: %s", what, wb_cli_errno(error));
+        wb_cli_fail(item->shown, "%s: %s", what, wb_errno_text(error));
     else
-        wb_cli_fail(item->shown, "%s", wb_cli_errno(error));
+        wb_cli_fail(item->shown, "%s", wb_errno_text(error));
 }
 
 /* One to be made immutable or append-only, when everything is in its place. */
@@ -125,7 +125,7 @@ void extract_lock(const struct extract *extract)
         /* A mode that forbids an ordinary user to open it: they may not lock it either. */
         if (r < 0 && r != -EACCES)
             wb_cli_fail(locked->shown, "the copy could not be made %s: %s",
-                        locked->locks & FS_IMMUTABLE_FL ? "immutable" : "append-only", wb_cli_errno(r));
+                        locked->locks & FS_IMMUTABLE_FL ? "immutable" : "append-only", wb_errno_text(r));
     }
 }
 

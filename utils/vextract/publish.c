@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "publish.h"
 #include "common/cli.h"
-#include "common/fd.h"
-#include "common/path.h"
+#include "client/fd.h"
+#include "client/path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ int target_open(struct target *target, const char *out, bool force)
                            : target->dir_fd == -ELOOP
                                ? "the path contains a symbolic link of another user (or too many links); use the real "
                                  "path"
-                               : wb_cli_errno(target->dir_fd));
+                               : wb_errno_text(target->dir_fd));
     if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return wb_cli_fail(out, "cannot be the name of a new file; give another one with -o");
     if (fstatat(target->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -91,7 +91,7 @@ int target_publish(struct target *target, int held)
     if (r == -EEXIST)
         return wb_cli_fail(target->out, "was created in the meantime; use --force to replace it");
     if (r < 0)
-        return wb_cli_fail(target->out, "%s", wb_cli_errno(r));
+        return wb_cli_fail(target->out, "%s", wb_errno_text(r));
     target->temporary[0] = '\0';
     return 0;
 }

@@ -2,12 +2,12 @@
 #include "extract.h"
 #include "publish.h"
 #include "common/cli.h"
-#include "common/copy.h"
-#include "common/fd.h"
+#include "client/copy.h"
+#include "client/fd.h"
 #include "common/json.h"
 #include "common/moment.h"
 #include "common/mount.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include <errno.h>
@@ -56,7 +56,7 @@ static bool is_in_mount(const char *dir)
     _cleanup_fd_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct wb_control_hello hello;
 
-    return fd >= 0 && wb_control_hello(fd, &hello) == 0;
+    return fd >= 0 && wb_request_hello(fd, &hello) == 0;
 }
 
 /* The name of the result where -o does not give one: NAME@TIME, or NAME.TIME in a mount. */
@@ -71,7 +71,7 @@ static char *default_name(const struct wb_place *place, const struct wb_moment *
     if (!moment->label)
         return g_strdup(name);
     return is_in_mount(dir) ? g_strconcat(name, ".", moment->label, NULL)
-                            : wb_moment_name(place->mount, name, moment->label);
+                            : wb_moment_entry(place->mount, name, moment->label);
 }
 
 static char *output_path(const struct wb_place *place, const struct wb_moment *moment)
@@ -92,12 +92,12 @@ static int moment_in_path(const struct wb_place *place, struct wb_moment *moment
     int r = wb_place_stat(place, &st);
 
     if (r < 0)
-        return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+        return wb_cli_fail(place->given, "%s", wb_errno_text(r));
     if (!(st.st_ino & WB_PAST_INODE))
         return wb_cli_usage("the state is missing: use --time TIME or --change N ('vstat' lists the changes)");
-    r = wb_control_identify(place->mount->root_fd, place->path, &moment->identity);
+    r = wb_request_identify(place->mount->root_fd, place->path, &moment->identity);
     if (r < 0)
-        return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+        return wb_cli_fail(place->given, "%s", wb_errno_text(r));
     moment->when = moment->identity.when;
     moment->path = g_strdup(place->path);
     return 0;
@@ -110,7 +110,7 @@ static int to_stdout(const struct wb_place *place, int from_dir, const char *fro
     int r;
 
     if (fstatat(from_dir, from_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return wb_cli_fail(place->given, "%s", wb_cli_errno(errno));
+        return wb_cli_fail(place->given, "%s", wb_errno_text(errno));
     if (!S_ISREG(st.st_mode))
         return wb_cli_fail(place->given, "was %s then; only the content of a file can be written to standard output",
                            S_ISDIR(st.st_mode)   ? "a directory"
@@ -118,12 +118,12 @@ static int to_stdout(const struct wb_place *place, int from_dir, const char *fro
                                                  : "not a regular file");
     from = openat(from_dir, from_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (from < 0)
-        return wb_cli_fail(place->given, "%s", wb_cli_errno(errno));
+        return wb_cli_fail(place->given, "%s", wb_errno_text(errno));
     if (dry_run)
         return WB_EXIT_OK;
     r = wb_copy_stream(from, STDOUT_FILENO);
     if (r < 0 && r != -EPIPE && r != -EINTR)
-        return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+        return wb_cli_fail(place->given, "%s", wb_errno_text(r));
     return r < 0 ? WB_EXIT_FAILED : WB_EXIT_OK;
 }
 
@@ -175,7 +175,7 @@ static void to_file(const struct wb_place *place, const struct wb_moment *moment
         if (r == -EINTR)
             wb_cli_stopped("nothing was extracted");
         else if (r < 0)
-            wb_cli_fail(place->given, "nothing extracted: %s", wb_cli_errno(r));
+            wb_cli_fail(place->given, "nothing extracted: %s", wb_errno_text(r));
         else if (!dry_run)
             r = target_publish(&target, extract.top_fd);
         if (r == 0 && !dry_run)
@@ -217,7 +217,7 @@ static int run(const char *path)
     }
     from_dir = wb_fd_open_parent(place->mount->root_fd, moment.path, &from_name);
     if (from_dir < 0)
-        return wb_cli_fail(place->given, "%s", wb_cli_errno(from_dir));
+        return wb_cli_fail(place->given, "%s", wb_errno_text(from_dir));
     if (out_option && strcmp(out_option, "-") == 0)
         return to_stdout(place, from_dir, from_name);
     to_file(place, &moment, from_dir, from_name);

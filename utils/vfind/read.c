@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vfind.h"
 #include "common/cli.h"
-#include "common/control.h"
+#include "client/control.h"
 #include "common/moment.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/text.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -184,7 +184,7 @@ GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *on
             error = r;
     }
     if (error < 0 && shown)
-        wb_cli_fail(shown, "%s", wb_cli_errno(error));
+        wb_cli_fail(shown, "%s", wb_errno_text(error));
     if (incomplete && shown)
         wb_cli_fail(shown, "part of its history is damaged or was not recorded; names may be missing");
     if (ret_incomplete)

@@ -2,7 +2,7 @@
 #include "vfind.h"
 #include "common/json.h"
 #include "common/pager.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/text.h"
 #include "wayback/when.h"
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vfind.h"
 #include "common/cli.h"
-#include "common/fd.h"
+#include "client/fd.h"
 #include "common/moment.h"
 #include "common/pager.h"
 #include "common/snapshots.h"
@@ -164,7 +164,7 @@ int main(int argc, char **argv)
         return wb_cli_end();
     if (check_times() != 0)
         return WB_EXIT_USAGE;
-    if (find.match.until && wb_moment_known(find.place, until_text, find.match.until) != 0)
+    if (find.match.until && wb_moment_is_known(find.place, until_text, find.match.until) != 0)
         return wb_cli_end();
     find.prefix = present_path(find.place);
     if (!json && !zero && !no_pager)

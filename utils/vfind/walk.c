@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vfind.h"
 #include "common/cli.h"
-#include "common/control.h"
-#include "common/path.h"
+#include "client/control.h"
+#include "client/path.h"
 #include "wayback/when.h"
 #include <inttypes.h>
 #include <string.h>
@@ -120,7 +120,7 @@ static void walk_entry(struct find *find, GString *out, const struct entry *entr
     }
     if (out->len > WB_HELD_MAX && !find->full) {
         find->full = true;
-        wb_cli_fail(find->place->given, "%s", wb_cli_errno(EOVERFLOW));
+        wb_cli_fail(find->place->given, "%s", wb_errno_text(EOVERFLOW));
     }
     if (status_of(newest) == FIND_DELETED && removal->actor && newest->actor == removal->actor)
         removal->began = MIN(removal->began, is_gone ? own.began : newest->last);

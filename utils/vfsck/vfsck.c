@@ -4,9 +4,9 @@
  * works on a store that nothing else can open any more, or beside a daemon.
  */
 #include "common/cli.h"
-#include "common/control.h"
+#include "client/control.h"
 #include "common/json.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include "wayback/check.h"
@@ -152,7 +152,7 @@ static int check(const char *given)
     struct wb_error why = {""};
     int r;
 
-    wb_control_look_behind(&tree, &store);
+    wb_request_look_behind(&tree, &store);
     if (json)
         fputs("{\"findings\":[", stdout);
     wb_progress_begin();

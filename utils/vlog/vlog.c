@@ -103,7 +103,7 @@ static void show_one(struct show *show, const struct change *change)
 static int fail(const char *path, int error)
 {
     return wb_cli_fail(path, "%s", error == -ENOENT ? "no such file or directory, now or at any time recorded"
-                                                     : wb_cli_errno(error));
+                                                     : wb_errno_text(error));
 }
 
 static void list(const struct wb_place *place)

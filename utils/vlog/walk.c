@@ -60,7 +60,7 @@ static int fetch(struct walk *walk)
     int r;
 
     for (unsigned waits = 0;; waits++) {
-        r = wb_control_prepare(request, WB_CONTROL_CHANGES, walk->path);
+        r = wb_request_prepare(request, WB_CONTROL_CHANGES, walk->path);
         if (r < 0)
             return r;
         request->since = walk->options.since;
@@ -68,7 +68,7 @@ static int fetch(struct walk *walk)
         request->cursor = walk->cursor;
         asked->flags = walk->options.by_user ? WB_CONTROL_CHANGES_BY_USER : 0;
         asked->uid = walk->options.uid;
-        r = wb_control_call(walk->dir_fd, request);
+        r = wb_request_call(walk->dir_fd, request);
         if (r < 0)
             return r;
         if (!(request->flags & WB_CONTROL_CHANGES_BUILDING))

@@ -119,13 +119,13 @@ static int ask(const struct wb_place *place, const struct vprune_policy *policy,
     do {
         if (wb_cli_interrupted())
             return -ECANCELED;
-        r = wb_control_prepare(request, WB_CONTROL_THIN, place->path);
+        r = wb_request_prepare(request, WB_CONTROL_THIN, place->path);
         if (r < 0)
             return r;
         request->flags = flags | (policy->from_file ? WB_CONTROL_THIN_POLICY : 0);
         request->cursor = cursor;
         g_strlcpy((char *)request->data, policy->from_file ? "" : text, sizeof(request->data));
-        r = wb_control_call(place->mount->root_fd, request);
+        r = wb_request_call(place->mount->root_fd, request);
         if (r < 0)
             break;
         add(sums, reply);
@@ -188,7 +188,7 @@ static void report(const struct wb_place *place, const struct wb_control_thinned
                wb_text_size(all_bytes(sums), bytes), vprune_dry_run ? "would be freed" : "freed");
     if (sums->kept > 0)
         wb_cli_fail(place->given, "the versions of %" PRIu64 " files could not be thinned out: %s; run vfsck, then run "
-                    "this again", sums->kept, wb_cli_errno((int)sums->error));
+                    "this again", sums->kept, wb_errno_text((int)sums->error));
     if (sums->held > 0) {
         g_autofree char *dir = wb_text_printable(sums->directory);
 

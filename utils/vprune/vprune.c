@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vprune.h"
 #include "common/cli.h"
-#include "common/control.h"
+#include "client/control.h"
 #include "common/json.h"
 #include "common/mount.h"
 #include "common/snapshots.h"
@@ -106,13 +106,13 @@ static int prune(const struct wb_place *place, struct sums *sums)
     do {
         if (wb_cli_interrupted())
             return -ECANCELED;
-        r = wb_control_prepare(request, WB_CONTROL_PRUNE, "");
+        r = wb_request_prepare(request, WB_CONTROL_PRUNE, "");
         if (r < 0)
             return r;
         request->flags = vprune_dry_run ? WB_CONTROL_PRUNE_DRY : 0;
         request->until = before;
         request->cursor = cursor;
-        r = wb_control_call(place->mount->root_fd, request);
+        r = wb_request_call(place->mount->root_fd, request);
         if (r < 0)
             break;
         add(sums, reply);
@@ -136,7 +136,7 @@ void vprune_complain(const struct wb_place *place, int error)
         wb_cli_fail(place->given, "not permitted: only root and the user who mounted may prune history");
         break;
     case EREMOTE:
-        wb_cli_fail(place->given, "%s", wb_cli_errno(error));
+        wb_cli_fail(place->given, "%s", wb_errno_text(error));
         break;
     case ECANCELED:
     case EINTR:
@@ -154,7 +154,7 @@ void vprune_complain(const struct wb_place *place, int error)
         wb_cli_fail(place->given, "history before that time cannot be pruned, or the daemon is too old");
         break;
     default:
-        wb_cli_fail(place->given, "%s; run this again to finish", wb_cli_errno(error));
+        wb_cli_fail(place->given, "%s; run this again to finish", wb_errno_text(error));
     }
 }
 
@@ -201,7 +201,7 @@ static void report(const struct wb_place *place, const struct sums *sums)
                     "choose an earlier TIME", count, oldest);
     } else if (sums->all.kept > 0) {
         wb_cli_fail(place->given, "%" PRIu64 " logs or deleted files could not be pruned: %s; run vfsck, then run this "
-                    "again", sums->all.kept, wb_cli_errno((int)sums->all.error));
+                    "again", sums->all.kept, wb_errno_text((int)sums->all.error));
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vrm.h"
 #include "common/cli.h"
-#include "common/control.h"
+#include "client/control.h"
 #include <errno.h>
 
 /* One that waits to be erased. */
@@ -28,7 +28,7 @@ static void pending_free(void *data)
 static void erase_alone(const struct pending *one)
 {
     struct wb_control_erased erased = {0};
-    int r = wb_control_erase(one->place.mount->root_fd, one->place.path, one->flags, 0, &erased);
+    int r = wb_request_erase(one->place.mount->root_fd, one->place.path, one->flags, 0, &erased);
 
     vrm_report(&one->place, one->hit, r, &erased);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vrm.h"
 #include "common/cli.h"
-#include "common/control.h"
+#include "client/control.h"
 #include "common/moment.h"
-#include "common/path.h"
+#include "client/path.h"
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -101,7 +101,7 @@ static void look(struct search *search, const struct source *source)
     while (!wb_cli_interrupted() && (r = wb_name_walk_next(walk, &name)) == 0)
         take(search, source, name, dirs);
     if (r < 0)
-        wb_cli_fail(shown, "not searched: %s", wb_cli_errno(r));
+        wb_cli_fail(shown, "not searched: %s", wb_errno_text(r));
     else if (wb_name_walk_flags(walk) & WB_CONTROL_NAMES_INCOMPLETE)
         wb_cli_fail(shown, "part of its history is damaged or was not recorded; names may be missing");
     for (guint i = 0; i < dirs->len; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vrm.h"
 #include "common/cli.h"
-#include "common/control.h"
-#include "common/fd.h"
+#include "client/control.h"
+#include "client/fd.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -54,7 +54,7 @@ int vrm_measure(const struct wb_place *place, int64_t before, struct vrm_extent 
         measure_tree(place->mount->root_fd, *place->path ? place->path : ".", extent);
     } else if (extent->versions == 0 && !(before && was_ever(place))) {
         return -ENOENT;
-    } else if (wb_control_identify(place->mount->root_fd, place->path, &identity) == 0) {
+    } else if (wb_request_identify(place->mount->root_fd, place->path, &identity) == 0) {
         extent->directory = S_ISDIR(identity.mode);
     }
     return 0;
@@ -62,7 +62,7 @@ int vrm_measure(const struct wb_place *place, int64_t before, struct vrm_extent 
 
 int vrm_measure_room(const struct wb_place *place, const struct vrm_hit *hit, struct vrm_extent *extent)
 {
-    int r = wb_control_erase_measure(place->mount->root_fd, place->path,
+    int r = wb_request_erase_measure(place->mount->root_fd, place->path,
                                      hit && hit->former ? WB_CONTROL_ERASE_FORMER : 0, &extent->freed);
 
     extent->measured = r == 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vrm.h"
 #include "common/cli.h"
-#include "common/control.h"
+#include "client/control.h"
 #include "common/json.h"
 #include "common/text.h"
 #include "wayback/when.h"
@@ -52,7 +52,7 @@ static bool find_changes(const struct wb_place *place, const struct vrm_range *r
             return false;
         }
         if (r < 0) {
-            wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+            wb_cli_fail(place->given, "%s", wb_errno_text(r));
             return false;
         }
         if (r > 0) {
@@ -130,7 +130,7 @@ static void say(const struct wb_place *place, const struct vrm_range *range, int
 static bool ask_daemon(const struct wb_place *place, unsigned flags, int64_t from, int64_t until,
                        struct wb_control_erased_versions *erased)
 {
-    int r = wb_control_erase_versions(place->mount->root_fd, place->path, flags, from, until, erased);
+    int r = wb_request_erase_versions(place->mount->root_fd, place->path, flags, from, until, erased);
 
     if (r == -ENOTTY)
         wb_cli_fail(place->given, "nothing was erased: the daemon is too old for single versions");
@@ -142,7 +142,7 @@ static bool ask_daemon(const struct wb_place *place, unsigned flags, int64_t fro
         wb_cli_fail(place->given, "nothing was erased: it does not exist now; vrm without --change erases all of its "
                                   "history");
     else if (r < 0)
-        wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+        wb_cli_fail(place->given, "%s", wb_errno_text(r));
     else if (erased->refused)
         wb_cli_fail(place->given, "nothing was erased: %s", reason(erased->refused));
     return r == 0 && !erased->refused;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vrm.h"
 #include "common/cli.h"
-#include "common/control.h"
+#include "client/control.h"
 #include "common/json.h"
 #include "common/moment.h"
 #include "common/mount.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/snapshots.h"
 #include "common/text.h"
 #include "wayback/when.h"
@@ -145,14 +145,14 @@ static void say_refused(const struct wb_place *place, int error)
     case ENOTTY:
     case EINVAL:
         wb_cli_fail(place->given, "%s", before ? "history before that time cannot be erased, or the daemon is too old"
-                                               : wb_cli_errno(error));
+                                               : wb_errno_text(error));
         break;
     case EROFS:
         wb_cli_fail(place->given, "is read-only; name the present path (without %cTIME) in a mount without -o ro",
                     place->mount->at_sign);
         break;
     default:
-        wb_cli_fail(place->given, "%s", wb_cli_errno(error));
+        wb_cli_fail(place->given, "%s", wb_errno_text(error));
     }
 }
 
@@ -252,7 +252,7 @@ static void erase_place(const struct wb_place *place, const struct vrm_hit *hit,
     vrm_batch_end();
     if (wb_cli_interrupted())
         return;
-    r = wb_control_erase(place->mount->root_fd, place->path, flags, before, &erased);
+    r = wb_request_erase(place->mount->root_fd, place->path, flags, before, &erased);
     vrm_report(place, hit != NULL, r, &erased);
     if (r == 0 && directory && !before && !history_only)
         remember_removed(place);
@@ -315,7 +315,7 @@ static void remove_place(const struct wb_place *place, const struct vrm_hit *hit
         return;
     }
     if (r < 0) {
-        wb_cli_fail(path, "%s", wb_cli_errno(r));
+        wb_cli_fail(path, "%s", wb_errno_text(r));
         return;
     }
     if (extent.directory && !recursive) {
@@ -407,7 +407,7 @@ static int remove_path(const char *path, const struct wb_patterns *patterns)
 
     if (place && before_text && wb_time_past(place, "--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
-    if (place && before && wb_moment_known(place, before_text, before) != 0)
+    if (place && before && wb_moment_is_known(place, before_text, before) != 0)
         return 0;
     if (place && change_text)
         vrm_versions(place, &range);

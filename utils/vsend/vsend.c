@@ -3,9 +3,9 @@
  * vsend: a tree with its whole history, or what was changed since some moment, as one stream for vreceive.
  */
 #include "common/cli.h"
-#include "common/control.h"
+#include "client/control.h"
 #include "common/json.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include "wayback/copy.h"
@@ -85,7 +85,7 @@ static int send_once(const char *given, unsigned flags, struct wb_copy_point *fr
 
     wb_progress_begin();
     /* Each time: the store may have been moved. */
-    wb_control_look_behind(&tree, &store);
+    wb_request_look_behind(&tree, &store);
     r = wb_copy_send(tree, store, from, flags, STDOUT_FILENO, &listener, &result, &why);
     wb_progress_clear();
     if (r == -EAGAIN && flags & WB_COPY_CHANGES) {

@@ -79,11 +79,11 @@ static int create(const struct wb_place *place, const char *name, const char *te
     int r = -EEXIST;
 
     if (name)
-        return wb_snapshot_create(place->mount->root_fd, place->path, name, text, ret);
+        return wb_request_snapshot_create(place->mount->root_fd, place->path, name, text, ret);
     for (unsigned attempt = 0; r == -EEXIST && attempt < 1000; attempt++) {
         g_autofree char *made = next_name(attempt);
 
-        r = wb_snapshot_create(place->mount->root_fd, place->path, made, text, ret);
+        r = wb_request_snapshot_create(place->mount->root_fd, place->path, made, text, ret);
     }
     return r;
 }
@@ -102,7 +102,7 @@ static int fail_to_create(const struct wb_place *place, const char *name, int er
         return wb_cli_fail(place->given, "is a past state; a snapshot can be created of the present state only");
     case EACCES:
     case ENAMETOOLONG:
-        return wb_cli_fail(place->given, "%s", wb_cli_errno(error));
+        return wb_cli_fail(place->given, "%s", wb_errno_text(error));
     default:
         return vsnap_fail(place, name ? name : "snapshot", error);
     }
@@ -209,7 +209,7 @@ int vsnap_rename(int argc, char **argv)
     place = vsnap_place(path, WB_MOUNT_WRITE);
     if (!place)
         return WB_EXIT_FAILED;
-    r = wb_snapshot_rename(place->mount->root_fd, argv[1], argv[2]);
+    r = wb_request_snapshot_rename(place->mount->root_fd, argv[1], argv[2]);
     if (r < 0)
         vsnap_fail(place, r == -EEXIST ? argv[2] : argv[1], r);
     else
@@ -225,7 +225,7 @@ static int look(const struct wb_place *place, const char *name, bool *ret_may, i
 {
     g_autoptr(GPtrArray) found = NULL;
     const struct wb_control_snapshot *snapshot;
-    int r = wb_snapshot_list(place->mount->root_fd, "", name, &found);
+    int r = wb_request_snapshot_list(place->mount->root_fd, "", name, &found);
 
     if (r < 0)
         return r;
@@ -250,7 +250,7 @@ static bool delete_one(const struct wb_place *place, const char *name, bool dry_
         r = -EPERM;
     /* Where it may not, the daemon says why. */
     if (r == 0 && !dry_run)
-        r = wb_snapshot_delete(place->mount->root_fd, name);
+        r = wb_request_snapshot_delete(place->mount->root_fd, name);
     if (r < 0) {
         vsnap_fail(place, name, r);
         return false;

@@ -5,7 +5,7 @@
 #include "common/json.h"
 #include "common/moment.h"
 #include "common/pager.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include "diff.h"
@@ -137,7 +137,7 @@ static int find_moment(const struct wb_place *place, const char *which, const ch
         return r;
     if (time.kind != WB_TIME_INSTANT)
         return wb_cli_usage("%s: '%s' is a number of changes of one file; use a time or a snapshot here", which, text);
-    if (time.instant > wb_control_now())
+    if (time.instant > wb_request_now())
         return wb_cli_usage("%s: '%s' is in the future (%s)", which, text, wb_when_print(time.instant, 0, shown));
     if (time.instant < place->mount->hello.created)
         return wb_cli_usage("%s: '%s' is before the history begins; it begins at %s", which, text,
@@ -159,7 +159,7 @@ static bool is_moment(const char *word)
     if (wb_time_parse_words(word, wb_when_now(), &time) == 0 || lstat(word, &st) < 0)
         return true;
     place = vsnap_place(NULL, WB_MOUNT_READ);
-    return place && wb_snapshot_list(place->mount->root_fd, "", word, &found) == 0 && found->len > 0;
+    return place && wb_request_snapshot_list(place->mount->root_fd, "", word, &found) == 0 && found->len > 0;
 }
 
 static int run(const char *from, const char *to, const char *path, bool json)
@@ -173,7 +173,7 @@ static int run(const char *from, const char *to, const char *path, bool json)
     if (!place)
         return WB_EXIT_FAILED;
     /* The present is the state as of now: what changes meanwhile does not disturb. */
-    diff.when[1] = wb_control_now();
+    diff.when[1] = wb_request_now();
     r = find_moment(place, "A", from, &diff.when[0]);
     if (r == 0 && to)
         r = find_moment(place, "B", to, &diff.when[1]);
@@ -184,7 +184,7 @@ static int run(const char *from, const char *to, const char *path, bool json)
     if (r == 0 || r == -ENOENT)
         r = wb_moment_path(place->mount, place->path, diff.when[1], &after);
     if (r < 0 && r != -ENOENT)
-        return wb_cli_fail(diff.given, "%s", wb_cli_errno(r));
+        return wb_cli_fail(diff.given, "%s", wb_errno_text(r));
     if (!before && !after)
         return wb_cli_fail(diff.given, "did not exist then, nor %s", to ? "at the other time" : "does it exist now");
     wb_progress_begin();

@@ -4,7 +4,7 @@
 /* Two moments of a tree compared: what diff_walk.c and its parts find and diff.c prints. */
 
 #include <glib.h>
-#include "common/control.h"
+#include "client/control.h"
 #include "common/mount.h"
 
 enum change_kind {

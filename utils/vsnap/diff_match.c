@@ -3,7 +3,7 @@
 #include "diff_parts.h"
 
 #include "common/cli.h"
-#include "common/fd.h"
+#include "client/fd.h"
 #include <string.h>
 #include <sys/stat.h>
 

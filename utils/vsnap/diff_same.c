@@ -3,9 +3,9 @@
 #include "diff_parts.h"
 
 #include "common/cli.h"
-#include "common/copy.h"
-#include "common/fd.h"
-#include "common/path.h"
+#include "client/copy.h"
+#include "client/fd.h"
+#include "client/path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,7 +20,7 @@ void diff_fail(struct diff *diff, const char *path, int error)
     g_autofree char *whole = wb_path_join(diff->given, path);
 
     diff->failed = true;
-    wb_cli_fail(whole, "cannot be compared: %s", wb_cli_errno(error));
+    wb_cli_fail(whole, "cannot be compared: %s", wb_errno_text(error));
 }
 
 void diff_tell(struct diff *diff, enum change_kind kind, const char *path, const char *from,
@@ -73,7 +73,7 @@ static int files_differ(const struct diff *diff, const struct there *a, const st
     if (a->entry->length == 0 || times_prove(diff, a->entry, b->entry))
         return 0;
     if (diff->present && diff_is_same(a->entry, b->entry) &&
-        wb_control_identify(a->dir_fd, a->name, &identity) == 0 && identity.unchanged)
+        wb_request_identify(a->dir_fd, a->name, &identity) == 0 && identity.unchanged)
         return 0;
     one = openat(a->dir_fd, a->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     other = one < 0 ? -1 : openat(b->dir_fd, b->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);

@@ -10,8 +10,8 @@
 #include "diff_parts.h"
 
 #include "common/cli.h"
-#include "common/fd.h"
-#include "common/path.h"
+#include "client/fd.h"
+#include "client/path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -50,10 +50,10 @@ static GPtrArray *entries_of(struct diff *diff, int fd, const char *path)
     do {
         size_t used = 0;
 
-        r = wb_control_prepare(request, WB_CONTROL_ENTRIES, "");
+        r = wb_request_prepare(request, WB_CONTROL_ENTRIES, "");
         request->cursor = cursor;
         if (r == 0)
-            r = wb_control_call(fd, request);
+            r = wb_request_call(fd, request);
         cursor = request->cursor;
         for (uint32_t i = 0; r == 0 && i < request->count; i++) {
             const struct wb_control_entry *entry = (const void *)(request->data + used);
@@ -166,7 +166,7 @@ static int look(struct diff *diff, const char *path, struct there *ret)
         return ret->dir_fd;
     if (fstatat(ret->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    r = wb_control_identify(diff->mount->root_fd, path, &identity);
+    r = wb_request_identify(diff->mount->root_fd, path, &identity);
     if (r < 0)
         return r;
     entry = g_rc_box_alloc0(sizeof(*entry) + strlen(name) + 1);

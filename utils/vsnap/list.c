@@ -4,7 +4,7 @@
 
 #include "common/json.h"
 #include "common/pager.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/table.h"
 #include "common/text.h"
 #include <errno.h>
@@ -87,7 +87,7 @@ static void show_text(const struct wb_place *place, const struct wb_control_snap
     char local[WB_WHEN_TEXT_MAX], epoch[WB_WHEN_TEXT_MAX], age[WB_TEXT_AGE_MAX];
 
     time = g_strdup_printf("%s (%s ago)", wb_when_print(snapshot->when, 1, local),
-                           wb_text_age(wb_control_now() - snapshot->when, age));
+                           wb_text_age(wb_request_now() - snapshot->when, age));
     who = g_strdup_printf("%s%s", wb_text_user(snapshot->uid),
                           snapshot->flags & WB_CONTROL_SNAPSHOT_AUTOMATIC ? ", by schedule" : "");
     printf("%s%s%s\n", wb_color(WB_COLOR_BOLD), name, wb_color(WB_COLOR_OFF));
@@ -105,7 +105,7 @@ static bool show(const struct wb_place *place, const struct wb_control_snapshot 
 {
     g_auto(GStrv) files = NULL;
     uint64_t unnamed = 0;
-    int r = wb_snapshot_files(place->mount->root_fd, wb_snapshot_name(snapshot), &files, &unnamed);
+    int r = wb_request_snapshot_files(place->mount->root_fd, wb_snapshot_name(snapshot), &files, &unnamed);
 
     /* If only the list of open files is damaged, print the rest. */
     if (r == -EIO) {
@@ -143,7 +143,7 @@ static void add_row(struct wb_table *table, const struct wb_place *place,
     g_autofree char *text = wb_text_printable(wb_snapshot_text(snapshot));
     char local[WB_WHEN_TEXT_MAX], age[WB_TEXT_AGE_MAX];
     const char *cells[] = {name, wb_when_print(snapshot->when, 0, local),
-                           wb_text_age(wb_control_now() - snapshot->when, age), shown, text};
+                           wb_text_age(wb_request_now() - snapshot->when, age), shown, text};
 
     wb_table_add(table, cells);
 }
@@ -217,9 +217,9 @@ int vsnap_list(int argc, char **argv)
     place = vsnap_place(argc > 1 ? argv[1] : NULL, WB_MOUNT_READ);
     if (!place)
         return WB_EXIT_FAILED;
-    r = wb_snapshot_list(place->mount->root_fd, place->path, NULL, &all);
+    r = wb_request_snapshot_list(place->mount->root_fd, place->path, NULL, &all);
     if (r < 0)
-        return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+        return wb_cli_fail(place->given, "%s", wb_errno_text(r));
     if (!json && !no_pager)
         wb_pager_begin();
     list(place, all);
@@ -260,7 +260,7 @@ int vsnap_show(int argc, char **argv)
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++) {
         g_autoptr(GPtrArray) found = NULL;
 
-        r = wb_snapshot_list(place->mount->root_fd, place->path, argv[i], &found);
+        r = wb_request_snapshot_list(place->mount->root_fd, place->path, argv[i], &found);
         if (r == 0 && found->len == 0)
             r = -ENOENT;
         if (r < 0)

@@ -2,11 +2,11 @@
 #include "vsnap.h"
 
 #include "common/cli.h"
-#include "common/control.h"
-#include "common/fd.h"
+#include "client/control.h"
+#include "client/fd.h"
 #include "common/json.h"
 #include "common/mount.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/text.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -58,13 +58,13 @@ static int check_dir(const char *dir)
 
     if (stat(dir, &st) < 0)
         return errno == ENOENT ? wb_cli_fail(dir, "no such directory; create it first: mkdir %s", dir)
-                               : wb_cli_fail(dir, "%s", wb_cli_errno(errno));
+                               : wb_cli_fail(dir, "%s", wb_errno_text(errno));
     if (!S_ISDIR(st.st_mode))
         return wb_cli_fail(dir, "not a directory; name an empty directory");
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     names = fd < 0 ? NULL : wb_fd_names(fd);
     if (!names)
-        return wb_cli_fail(dir, "%s", wb_cli_errno(errno));
+        return wb_cli_fail(dir, "%s", wb_errno_text(errno));
     count = names->len;
     g_ptr_array_unref(names);
     if (count > 0)
@@ -93,7 +93,7 @@ static void add_mark(GString *list, const char *path)
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
 
-    if (fd >= 0 && wb_control_hello(fd, hello) == 0 && hello->at_sign && hello->at_sign != WB_AT_SIGN)
+    if (fd >= 0 && wb_request_hello(fd, hello) == 0 && hello->at_sign && hello->at_sign != WB_AT_SIGN)
         add_option(list, "at-sign=", (char[]){(char)hello->at_sign, '\0'});
 }
 
@@ -138,10 +138,10 @@ static int report_mount(const char *dir)
     g_autofree char *quoted = wb_text_shell(dir);
     g_autofree char *source = NULL;
     char text[WB_WHEN_TEXT_MAX];
-    int r = fd < 0 ? -errno : wb_control_hello(fd, hello);
+    int r = fd < 0 ? -errno : wb_request_hello(fd, hello);
 
     if (r < 0)
-        return wb_cli_fail(dir, "mounted, but the daemon does not answer: %s", wb_cli_errno(r));
+        return wb_cli_fail(dir, "mounted, but the daemon does not answer: %s", wb_errno_text(r));
     if (json) {
         g_autoptr(JsonBuilder) builder = json_builder_new();
 

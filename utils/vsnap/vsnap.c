@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vsnap.h"
 
-#include "common/path.h"
+#include "client/path.h"
 #include "common/text.h"
 #include <errno.h>
 #include <string.h>
@@ -68,7 +68,7 @@ static int fail_absent(const struct wb_place *place, const char *name)
     g_autoptr(GPtrArray) all = NULL;
     g_autofree char *similar = NULL;
 
-    if (wb_snapshot_list(place->mount->root_fd, "", NULL, &all) == 0)
+    if (wb_request_snapshot_list(place->mount->root_fd, "", NULL, &all) == 0)
         similar = wb_snapshot_similar(all, name);
     if (similar)
         return wb_cli_fail(name, "no such snapshot; did you mean %s?", similar);
@@ -100,7 +100,7 @@ int vsnap_fail(const struct wb_place *place, const char *name, int error)
         return wb_cli_fail(name, "the daemon does not support snapshots, or not this name; is it older than this "
                                  "program?");
     default:
-        return wb_cli_fail(name, "%s", wb_cli_errno(error));
+        return wb_cli_fail(name, "%s", wb_errno_text(error));
     }
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vstat.h"
 #include "common/cli.h"
-#include "common/control.h"
+#include "client/control.h"
 #include "common/mount.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/snapshots.h"
 #include "common/text.h"
 #include <errno.h>
@@ -86,7 +86,7 @@ static int64_t list(const struct wb_place *place, const struct show *show)
 static void fail(const char *path, int64_t error)
 {
     wb_cli_fail(path, "%s", error == -ENOENT ? "no such file or directory, now or at any time recorded"
-                                             : wb_cli_errno((int)error));
+                                             : wb_errno_text((int)error));
 }
 
 /* Whether the last object of that name was a directory, according to the (possibly deleted) parent directory. */
@@ -113,7 +113,7 @@ static int64_t probe(const struct wb_place *place, bool *directory)
 
     *directory = exists == 0 && S_ISDIR(st.st_mode);
     if (exists < 0)
-        *directory = wb_control_identify(place->mount->root_fd, place->path, &identity) == 0 ? S_ISDIR(identity.mode)
+        *directory = wb_request_identify(place->mount->root_fd, place->path, &identity) == 0 ? S_ISDIR(identity.mode)
                                                                                           : was_directory(place);
     if (r < 0)
         return r;

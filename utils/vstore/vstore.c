@@ -4,11 +4,11 @@
  * mounted, it copies ahead, and the daemon, which has the store, makes the move.
  */
 #include "common/cli.h"
-#include "common/control.h"
-#include "common/fd.h"
+#include "client/control.h"
+#include "client/fd.h"
 #include "common/json.h"
 #include "common/mount.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include "wayback/move.h"
@@ -132,7 +132,7 @@ static bool is_inside(const struct mounted *mounted, const char *to)
     is = fd >= 0 && fstat(fd, &a) == 0 && stat(mounted->hello.source, &b) == 0 && a.st_dev == b.st_dev &&
          a.st_ino == b.st_ino;
     /* The root of the mount. */
-    if (!is && fd >= 0 && wb_control_hello(fd, &hello) == 0 && strcmp(hello.source, mounted->hello.source) == 0)
+    if (!is && fd >= 0 && wb_request_hello(fd, &hello) == 0 && strcmp(hello.source, mounted->hello.source) == 0)
         is = fstat(fd, &a) == 0 && fstatat(fd, "..", &b, 0) == 0 && a.st_dev != b.st_dev;
     if (fd >= 0)
         close(fd);
@@ -185,18 +185,18 @@ static int copy_ahead(const struct mounted *mounted, struct wb_move_result *resu
 
 static int ask(const struct mounted *mounted, unsigned flags, struct wb_control_moved *moved)
 {
-    int r = wb_control_move(mounted->fd, mounted->to, flags, moved);
+    int r = wb_request_move(mounted->fd, mounted->to, flags, moved);
 
     if (r == -EPERM)
         return wb_cli_fail(mounted->given, "not permitted: only root and the user who mounted may move the store");
     if (r == -EREMOTE)
-        return wb_cli_fail(mounted->given, "%s", wb_cli_errno(r));
+        return wb_cli_fail(mounted->given, "%s", wb_errno_text(r));
     if (r == -EBUSY)
         return wb_cli_fail(mounted->given, "another move or a prune (vprune) is running; try again later");
     if (r == -EINVAL || r == -ENOTTY)
         return wb_cli_fail(mounted->given, "the daemon of the mount is too old for this; unmount it first, or unmount "
                            "and mount it again");
-    return r < 0 ? wb_cli_fail(mounted->given, "the mount does not answer: %s", wb_cli_errno(r)) : 0;
+    return r < 0 ? wb_cli_fail(mounted->given, "the mount does not answer: %s", wb_errno_text(r)) : 0;
 }
 
 static int move_mounted(const struct mounted *mounted, struct wb_move_result *result)
@@ -254,7 +254,7 @@ static bool is_in_mount(const char *to)
         fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    is = wb_control_hello(fd, &hello) == 0;
+    is = wb_request_hello(fd, &hello) == 0;
     close(fd);
     return is;
 }
@@ -283,7 +283,7 @@ static int move(const char *given, const char *to_given)
         if (r < 0)
             return r;
     } else {
-        wb_control_look_behind(&tree, &store);
+        wb_request_look_behind(&tree, &store);
         r = wb_store_move(tree, store, to, (look_only ? WB_MOVE_DRY_RUN : 0) | (ahead ? WB_MOVE_AHEAD : 0), progress,
                           NULL, result, &why);
         wb_progress_clear();
@@ -305,7 +305,7 @@ static int status(const char *given)
     g_autofree char *from = NULL, *to = NULL;
     struct wb_error why = {""};
 
-    wb_control_look_behind(&tree, &store);
+    wb_request_look_behind(&tree, &store);
     if (wb_store_where(tree, store, result, &why) < 0)
         return wb_cli_fail(given, "%s", why.text);
     if (json) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "common/copy.h"
-#include "common/fd.h"
+#include "client/copy.h"
+#include "client/fd.h"
 #include "common/json.h"
-#include "common/path.h"
+#include "client/path.h"
 #include "common/table.h"
 #include "common/text.h"
 #include "wayback/quote.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "revert.h"
-#include "common/cli.h"
-#include "common/control.h"
-#include "common/copy.h"
-#include "common/copy_flags.h"
-#include "common/fd.h"
-#include "common/moment.h"
-#include "common/path.h"
+#include "client/revert/revert_parts.h"
+#include "client/control.h"
+#include "client/copy.h"
+#include "client/copy_flags.h"
+#include "client/fd.h"
+#include "client/past_path.h"
+#include "client/path.h"
+#include "client/watch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ char *revert_relative(const struct revert *revert, const char *path)
 {
     const char *rest;
 
-    if (!wb_path_below(path, revert->place->mount->prefix, &rest))
+    if (!wb_path_below(path, revert->mount->prefix, &rest))
         return NULL;
     return g_strdup(rest);
 }
@@ -36,10 +36,10 @@ bool revert_inside(const struct revert *revert, const char *path, char **ret)
     *ret = NULL;
     if (!relative)
         return false;
-    if (!wb_path_below(relative, revert->place->path, &rest) || !*rest) {
+    if (!wb_path_below(relative, revert->path, &rest) || !*rest) {
         /* Put aside beside the path itself, by this run or by one that was interrupted. */
-        parent = wb_path_parent(revert->place->path, NULL);
-        if (!*revert->place->path || !wb_path_below(relative, parent, &rest) ||
+        parent = wb_path_parent(revert->path, NULL);
+        if (!*revert->path || !wb_path_below(relative, parent, &rest) ||
             !g_str_has_prefix(rest, revert->aside))
             return false;
     }
@@ -51,9 +51,9 @@ bool revert_inside(const struct revert *revert, const char *path, char **ret)
 static int identify(const struct revert *revert, int dir, const char *name, const char *path,
                     struct wb_control_identity *ret)
 {
-    int r = wb_control_identify(dir, name, ret);
+    int r = wb_request_identify(dir, name, ret);
 
-    return r == -EBADF ? wb_control_identify(revert->place->mount->root_fd, path, ret) : r;
+    return r == -EBADF ? wb_request_identify(revert->mount->root_fd, path, ret) : r;
 }
 
 int revert_look(struct revert *revert, struct revision *revision)
@@ -121,7 +121,7 @@ static int put(struct revert *revert, const struct revision *revision, const cha
 
 static int restore(struct revert *revert, struct revision *revision)
 {
-    int root = revert->place->mount->root_fd;
+    int root = revert->mount->root_fd;
     g_autofree char *parent = wb_path_parent(revision->path, NULL);
     g_autofree char *aside = NULL;
     char temporary[48], key[48];
@@ -133,9 +133,9 @@ static int restore(struct revert *revert, struct revision *revision)
     if (revert->dry)
         r = put(revert, revision, temporary);
     else if (!revision->exists || (!S_ISDIR(revision->want.st_mode) && !S_ISDIR(revision->have.st_mode)))
-        r = wb_control_restore(root, revision->path, revision->source);
+        r = wb_request_restore(root, revision->path, revision->source);
     else
-        r = wb_control_restore(root, aside, revision->source) ?: put(revert, revision, temporary);
+        r = wb_request_restore(root, aside, revision->source) ?: put(revert, revision, temporary);
     if (r < 0)
         return r;
     revert_key(&revision->identity, key);
@@ -162,7 +162,7 @@ static int hold_living(const struct revert *revert, const char *living, uint64_t
     _cleanup_fd_ int held = -1;
     struct stat st;
 
-    *ret_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, ret_name);
+    *ret_dir = wb_fd_open_parent(revert->mount->root_fd, living, ret_name);
     if (*ret_dir < 0)
         return *ret_dir;
     held = wb_hold(*ret_dir, *ret_name, NULL);
@@ -274,7 +274,7 @@ static int make_copy(const struct revision *revision, const char *temporary, boo
 static bool is_linked(const struct revert *revert, const struct revision *revision, const char *path)
 {
     const char *name;
-    _cleanup_fd_ int dir = wb_fd_open_parent(revert->place->mount->root_fd, path, &name);
+    _cleanup_fd_ int dir = wb_fd_open_parent(revert->mount->root_fd, path, &name);
     struct stat st;
 
     return revision->exists && dir >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -390,7 +390,7 @@ int revert_break(struct revert *revert, struct revision *revision, bool others, 
         return 0;
     }
     other = revert_other_name(revert, revision);
-    revert_report_break(revert, revision->path, other, copied_bytes(revision));
+    revert_report(revert, REVERT_BREAK, revision->path, other, copied_bytes(revision));
     return 0;
 }
 
@@ -405,7 +405,7 @@ static void go_on_there(struct revert *revert, struct revision *revision, const 
     revert_key(&revision->identity, key);
     g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(living));
     revert_add(revert->moved, revision->identity.number);
-    revision->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
+    revision->found_dir = wb_fd_open_parent(revert->mount->root_fd, living, &name);
     revision->found_name = g_strdup(name);
 }
 
@@ -413,7 +413,7 @@ static void go_on_there(struct revert *revert, struct revision *revision, const 
 static int is_others(struct revert *revert, const struct revision *revision, const char *living)
 {
     const char *name;
-    _cleanup_fd_ int dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
+    _cleanup_fd_ int dir = wb_fd_open_parent(revert->mount->root_fd, living, &name);
     g_autofree char *inside = NULL;
     struct stat st;
 
@@ -430,11 +430,12 @@ static int is_others(struct revert *revert, const struct revision *revision, con
 /* The name was one of several of a file that stays as it is under the others. */
 static int copy_broken(struct revert *revert, struct revision *revision, const char *living)
 {
-    uint64_t copies = revert->counts[REVERT_COPY];
+    uint64_t copies = revert->result.counts[REVERT_COPY];
     int r = copy(revert, revision);
 
-    if (r == 0 && revert->counts[REVERT_COPY] > copies)
-        revert_report_break(revert, revision->path, living && !revert_set_has(revert->set, living) ? living : NULL, 0);
+    if (r == 0 && revert->result.counts[REVERT_COPY] > copies)
+        revert_report(revert, REVERT_BREAK, revision->path,
+                      living && !revert_set_has(revert->set, living) ? living : NULL, 0);
     return r;
 }
 
@@ -462,7 +463,7 @@ static int restore_shared(struct revert *revert, struct revision *revision)
         return restore(revert, revision);
     temporary_name(revert, temporary);
     aside = wb_path_join(parent, temporary);
-    r = wb_control_restore(revert->place->mount->root_fd, aside, revision->source);
+    r = wb_request_restore(revert->mount->root_fd, aside, revision->source);
     if (r < 0)
         return is_final(r) ? r : copy(revert, revision);
     r = revert_differs(revision, revision->dir, temporary);
@@ -535,7 +536,7 @@ int revert_bring(struct revert *revert, struct revision *revision)
 {
     int r;
 
-    if (wb_cli_interrupted())
+    if (wb_watch_stopped())
         return -EINTR;
     switch (revision->identity.state) {
     case WB_CONTROL_ALIVE:

@@ -16,20 +16,20 @@
  * For requests of other files here: makes one ready, and sends it off. The reply is in the same memory, and is what
  * wb_control_check takes for one (-EPROTO).
  */
-int wb_control_prepare(struct wb_control *request, enum wb_control_command command, const char *path);
-int wb_control_call(int dir_fd, struct wb_control *request);
+int wb_request_prepare(struct wb_control *request, enum wb_control_command command, const char *path);
+int wb_request_call(int dir_fd, struct wb_control *request);
 
 /* The present by the clock of the store that was asked last: where the wall clock was set back, it is not before any
  * change. Until one was asked, the wall clock. */
-int64_t wb_control_now(void);
+int64_t wb_request_now(void);
 
-int wb_control_hello(int dir_fd, struct wb_control_hello *ret);
-int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity *ret);
-int wb_control_restore(int dir_fd, const char *path, const char *source);
+int wb_request_hello(int dir_fd, struct wb_control_hello *ret);
+int wb_request_identify(int dir_fd, const char *path, struct wb_control_identity *ret);
+int wb_request_restore(int dir_fd, const char *path, const char *source);
 /* `before`: only what it was before that moment; 0: all. */
-int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t before, struct wb_control_erased *ret);
+int wb_request_erase(int dir_fd, const char *path, unsigned flags, int64_t before, struct wb_control_erased *ret);
 /* -EINVAL: the daemon is too old to measure it. */
-int wb_control_erase_measure(int dir_fd, const char *path, unsigned flags, struct wb_control_freed *ret);
+int wb_request_erase_measure(int dir_fd, const char *path, unsigned flags, struct wb_control_freed *ret);
 /*
  * Several names in one pass over the store: asked for first, and then for all of them. The reply has as many items as
  * there were names, in their order.
@@ -42,7 +42,7 @@ bool wb_erase_batch_add(struct wb_erase_batch *batch, const char *path, unsigned
 /* 0 or -errno: of all; -EINVAL, -ENOTTY: nothing was done, the daemon does not know how. */
 int wb_erase_batch_carry_out(struct wb_erase_batch *batch, const struct wb_control_erased_name **ret);
 /* What showed between two changes; flags: 0 or WB_CONTROL_ERASE_DRY. 0, with ret->refused perhaps. */
-int wb_control_erase_versions(int dir_fd, const char *path, unsigned flags, int64_t from, int64_t until,
+int wb_request_erase_versions(int dir_fd, const char *path, unsigned flags, int64_t from, int64_t until,
                               struct wb_control_erased_versions *ret);
 
 /*
@@ -93,8 +93,8 @@ static inline void wb_name_walk_freep(struct wb_name_walk **walk)
  * Has the daemon move the store to `to` (absolute; "": into the tree). 0 and *ret, which states whether it was; or a
  * negative errno: -EPERM, -EBUSY.
  */
-int wb_control_move(int dir_fd, const char *to, unsigned flags, struct wb_control_moved *ret);
+int wb_request_move(int dir_fd, const char *to, unsigned flags, struct wb_control_moved *ret);
 
 /* A mount stands for the tree behind it, which is reached through the daemon's own descriptors. Both are replaced by
  * paths of these; *store only where it is NULL, and known. */
-void wb_control_look_behind(char **tree, char **store);
+void wb_request_look_behind(char **tree, char **store);

@@ -1,43 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/*
- * Making a path what it was at an instant T.
- *
- * The state at T is walked top-down, through the mount, and the present is made like it by
- * ordinary system calls, so that the kernel checks every right and the daemon records every
- * change: a revert can be reverted. Three passes, each of which can be repeated:
- *
- *   1. place.c, walk.c  every name of T gets the object it had then: it stays, comes back out
- *                       of the graveyard, is renamed or linked from where it lives now, or (if it lives
- *                       outside of the path named, or is lost) is copied. Files get their
- *                       content and attributes.
- *   2. sweep.c          what has no place at T is removed, into history. Only now: until all
- *                       is placed, anything may still be needed.
- *   3. sweep.c          directories get their attributes, bottom-up, and all is synced.
- *
- * Nothing outside of the path is changed, no link is ever followed out of it. A file with names outside is
- * never changed either (links.c), except with --all-links. A revert that was
- * interrupted is finished by running it again: objects in their places already are left alone, and
- * those that were put aside are found (their names are `.vrevert-*`) and removed.
- */
+/* The parts of a revert: declarations that only the files of this folder share. */
 
 #include <stdbool.h>
 #include <sys/stat.h>
-#include "common/json.h"
-#include "common/mount.h"
-
-enum revert_action {
-    REVERT_RESTORE, /* out of the graveyard: the same object          */
-    REVERT_RENAME,  /* from where it lives now                        */
-    REVERT_LINK,    /* a further name of an object                    */
-    REVERT_COPY,    /* a new object with the old content              */
-    REVERT_REWRITE, /* content                                        */
-    REVERT_SET,     /* attributes                                     */
-    REVERT_BREAK,   /* a new file, because names outside keep the other */
-    REVERT_REMOVE,
-    REVERT_ACTIONS,
-};
+#include "client/revert/revert.h"
 
 #define REVERT_ASIDE_MAX 32
 
@@ -51,11 +19,12 @@ struct revert_set {
 };
 
 struct revert {
-    struct wb_place *place;
+    const struct wb_mount *mount;
+    const char *path; /* relative to mount->root_fd */
     struct revert_set *set;
     const char *source; /* the path as it was, from root_fd; NULL: nothing was there */
     int64_t when;
-    bool dry, sync, verbose, json;
+    bool dry, sync;
     bool all_links; /* change files in place, with their names outside */
 
     char aside[REVERT_ASIDE_MAX]; /* prefix of temporary names made for this path */
@@ -67,11 +36,8 @@ struct revert {
     GHashTable *walked;  /* path of a directory that pass 1 made like then -> its inode */
     GHashTable *aside_of; /* where what lost its name to another is now -> that name */
 
-    uint64_t counts[REVERT_ACTIONS];
-    uint64_t bytes;
-    uint64_t failed;
-    uint64_t unplaced; /* names that could not be given back their object */
-    JsonBuilder *builder;
+    const struct revert_listener *listener;
+    struct revert_result result;
 };
 
 /*
@@ -112,9 +78,6 @@ int revert_bring(struct revert *revert, struct revision *revision);
  * -errno; *what: which attribute cannot be given, or NULL. */
 int revert_break(struct revert *revert, struct revision *revision, bool others, const char **what);
 
-/* The prefix of temporary names for PATH. */
-void revert_aside_prefix(const char *path, char prefix[REVERT_ASIDE_MAX]);
-
 /* Frees what the two left in `revision`. */
 void revert_leave(struct revision *revision);
 
@@ -133,9 +96,9 @@ void revert_key(const struct wb_control_identity *identity, char key[48]);
 
 /* ---- links.c ----------------------------------------------------------------------------------- */
 
-struct revert_set *revert_set_new(void);
-void revert_set_free(void *set);
-void revert_set_add(struct revert_set *set, const char *path);
+/* The prefix of temporary names for PATH. */
+void revert_aside_prefix(const char *path, char prefix[REVERT_ASIDE_MAX]);
+
 bool revert_set_has(const struct revert_set *set, const char *path);
 
 /* Whether the file has names outside of the PATHs. */
@@ -189,24 +152,15 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
 
 /* ---- report.c ---------------------------------------------------------------------------------- */
 
-/* Path as the user would write it; g_free. */
-char *revert_shown(const struct revert *revert, const char *path);
-
-/* One thing was (with `dry`: would be) done. `other`: where from, or NULL. */
+/* One action was (with `dry`: would be) done. `other`: see struct revert_event; NULL: none, or not known. */
 void revert_report(struct revert *revert, enum revert_action action, const char *path, const char *other,
                    uint64_t bytes);
-
-/* `path` has a new file now, and `other` (NULL: one or more names that are not known) the one they shared. */
-void revert_report_break(struct revert *revert, const char *path, const char *other, uint64_t bytes);
 
 /* With --all-links: names outside changed with `path`. */
 void revert_report_shared(struct revert *revert, const char *path);
 
-/* An error line about `path`; counted. Returns `error` where it makes going on pointless, else 0. */
+/* A failure at `path`; counted. Returns `error` where it makes going on pointless, else 0. */
 int revert_fail(struct revert *revert, const char *path, const char *what, int error);
-
-void revert_report_begin(struct revert *revert);
-void revert_report_end(struct revert *revert, int64_t before);
 
 /* ---- helpers ----------------------------------------------------------------------------------- */
 

@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "revert.h"
-#include "common/cli.h"
-#include "common/copy.h"
-#include "common/fd.h"
-#include "common/path.h"
+#include "client/revert/revert_parts.h"
+#include "client/copy.h"
+#include "client/fd.h"
+#include "client/path.h"
+#include "client/watch.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include "base/cleanup.h"
+#include "base/dir.h"
 
 /*
  * Files with names outside of the PATHs that are reverted. Such a file is never changed: the names below the PATHs
  * get a new file with the old content. The number of names outside is the link count less the names inside, and no
  * step of a revert alters it, so it may be determined at any time.
  */
+
+void revert_aside_prefix(const char *path, char prefix[REVERT_ASIDE_MAX])
+{
+    snprintf(prefix, REVERT_ASIDE_MAX, ".vrevert-%08x-", g_str_hash(path));
+}
 
 /* Counts the names of files: of all, or of those with several links. */
 static void count_names(struct revert_set *set, int dir, const char *name)
@@ -20,7 +28,7 @@ static void count_names(struct revert_set *set, int dir, const char *name)
     _cleanup_fd_ int fd = -1;
     struct stat st;
 
-    if (wb_cli_interrupted() || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (wb_watch_stopped() || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return;
     if (!S_ISDIR(st.st_mode)) {
         int64_t *left = g_hash_table_lookup(set->outside, &st.st_ino);
@@ -81,7 +89,7 @@ bool revert_has_other_names(struct revert *revert, const struct stat *st)
     if (S_ISDIR(st->st_mode) || st->st_nlink < 2)
         return false;
     if (!set->outside)
-        count_all(set, revert->place->mount->root_fd, false);
+        count_all(set, revert->mount->root_fd, false);
     left = g_hash_table_lookup(set->outside, &st->st_ino);
     /* A file that was found nowhere inside came here by a link from outside. */
     return !left || *left > 0;
@@ -93,7 +101,7 @@ bool revert_lives_outside(struct revert *revert, uint64_t inode)
     const int64_t *left;
 
     if (!set->complete)
-        count_all(set, revert->place->mount->root_fd, true);
+        count_all(set, revert->mount->root_fd, true);
     left = g_hash_table_lookup(set->outside, &inode);
     return !left || *left > 0;
 }
@@ -107,7 +115,7 @@ bool revert_set_has(const struct revert_set *set, const char *path)
     return false;
 }
 
-void revert_set_add(struct revert_set *set, const char *path)
+void wb_revert_set_add(struct revert_set *set, const char *path)
 {
     if (revert_set_has(set, path))
         return;
@@ -119,7 +127,7 @@ void revert_set_add(struct revert_set *set, const char *path)
     g_ptr_array_add(set->paths, g_strdup(path));
 }
 
-struct revert_set *revert_set_new(void)
+struct revert_set *wb_revert_set_new(void)
 {
     struct revert_set *set = g_new0(struct revert_set, 1);
 
@@ -129,7 +137,7 @@ struct revert_set *revert_set_new(void)
     return set;
 }
 
-void revert_set_free(void *data)
+void wb_revert_set_free(void *data)
 {
     struct revert_set *set = data;
 
@@ -144,30 +152,23 @@ void revert_set_free(void *data)
 char *revert_other_name(const struct revert *revert, const struct revision *revision)
 {
     g_autofree char *parent = wb_path_parent(revision->path, NULL);
+    _cleanup_closedir_ DIR *dir = NULL;
     char *found = NULL;
     struct dirent *entry;
     struct stat st;
-    DIR *dir;
-    int fd;
+    int r = 0;
 
     /* Every name in a directory that is reverted is inside. */
     if (revision->dir < 0 || revert_set_has(revert->set, parent))
         return NULL;
-    fd = openat(revision->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        if (fd >= 0)
-            close(fd);
-        return NULL;
-    }
-    while (!found && (entry = readdir(dir))) {
+    dir = wb_opendir_at(revision->dir, ".");
+    while (dir && !found && wb_next_entry(dir, &entry, &r)) {
         g_autofree char *path = wb_path_join(parent, entry->d_name);
 
         if (entry->d_ino == revision->have.st_ino && !revert_set_has(revert->set, path) &&
-            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == revision->have.st_ino)
+            fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == revision->have.st_ino)
             found = g_steal_pointer(&path);
     }
-    closedir(dir);
     return found;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "revert.h"
-#include "common/cli.h"
-#include "common/control.h"
-#include "common/fd.h"
-#include "common/moment.h"
-#include "common/path.h"
+#include "client/revert/revert_parts.h"
+#include "client/control.h"
+#include "client/fd.h"
+#include "client/past_path.h"
+#include "client/path.h"
+#include "client/watch.h"
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -22,7 +22,7 @@ static bool was_at(const struct revert *revert, const struct revision *revision,
 {
     struct wb_control_identity then;
 
-    return wb_control_identify(revert->place->mount->root_fd, path, &then) == 0 && then.ino == revision->identity.ino &&
+    return wb_request_identify(revert->mount->root_fd, path, &then) == 0 && then.ino == revision->identity.ino &&
            then.birth == revision->identity.birth;
 }
 
@@ -35,9 +35,9 @@ static void collect(struct revert *revert, int dir, const char *name)
     struct stat st;
     char key[48];
 
-    if (fd < 0 || wb_cli_interrupted())
+    if (fd < 0 || wb_watch_stopped())
         return;
-    if (wb_control_identify(fd, "", &identity) == 0) {
+    if (wb_request_identify(fd, "", &identity) == 0) {
         revert_key(&identity, key);
         g_hash_table_add(revert->directories, g_strdup(key));
     }
@@ -50,7 +50,7 @@ static void collect(struct revert *revert, int dir, const char *name)
 /* Whether the directory a living thing is in was in what is reverted: it has moved away with it. */
 static bool moved_away(struct revert *revert, const char *living)
 {
-    int root = revert->place->mount->root_fd;
+    int root = revert->mount->root_fd;
     g_autofree char *dir = wb_path_parent(living, NULL);
     struct wb_control_identity now;
     char key[48];
@@ -63,7 +63,7 @@ static bool moved_away(struct revert *revert, const char *living)
         if (fd >= 0)
             collect(revert, fd, name);
     }
-    if (wb_control_identify(root, dir, &now) < 0)
+    if (wb_request_identify(root, dir, &now) < 0)
         return false;
     revert_key(&now, key);
     return g_hash_table_contains(revert->directories, key);
@@ -71,14 +71,14 @@ static bool moved_away(struct revert *revert, const char *living)
 
 bool revert_is_own(struct revert *revert, const struct revision *revision, const char *living)
 {
-    g_autofree char *shifted = wb_moment_shift(revert->place->mount, living, revert->when);
+    g_autofree char *shifted = wb_moment_shift(revert->mount, living, revert->when);
     g_autofree char *source = NULL;
     const char *rest;
 
     /* It had one name, and that is the one to come back. */
     if (revision->want.st_nlink < 2)
         return false;
-    if (wb_path_below(living, revert->place->path, &rest)) {
+    if (wb_path_below(living, revert->path, &rest)) {
         /* By its directory or, where that is itself a copy, by the path. A link too many is swept away. */
         source = wb_path_join(revert->source, rest);
         return was_at(revert, revision, shifted) || was_at(revert, revision, source);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "revert.h"
-#include "common/cli.h"
-#include "common/copy.h"
-#include "common/fd.h"
-#include "common/path.h"
-#include "common/progress.h"
+#include "client/revert/revert_parts.h"
+#include "client/copy.h"
+#include "client/fd.h"
+#include "client/path.h"
+#include "client/watch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -58,7 +57,7 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
     struct stat st;
     int r = 0;
 
-    if (wb_cli_interrupted())
+    if (wb_watch_stopped())
         return revert_fail(revert, path, NULL, -EINTR);
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : revert_fail(revert, path, NULL, -errno);
@@ -72,7 +71,7 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
     if (!revert->dry && unlinkat(dir, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) < 0)
         return revert_fail(revert, path, "cannot be removed", -errno);
     revert_report(revert, REVERT_REMOVE, path, NULL, 0);
-    wb_progress_add(1, 0);
+    wb_watch_progress(1, 0);
     return 0;
 }
 
@@ -131,7 +130,7 @@ static int where_now(struct revert *revert, struct revision *revision, const cha
     }
     if (!revision->same && revision->identity.state == WB_CONTROL_ALIVE &&
         revert_inside(revert, revision->identity.path, &living)) {
-        revision->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
+        revision->found_dir = wb_fd_open_parent(revert->mount->root_fd, living, &name);
         revision->found_name = g_strdup(name);
     }
     return revert_now(revision, ret_name);
@@ -160,7 +159,7 @@ int revert_sweep(struct revert *revert, struct revision *revision)
     const char *name;
     int dir, r = 0;
 
-    if (wb_cli_interrupted())
+    if (wb_watch_stopped())
         return revert_fail(revert, revision->path, NULL, -EINTR);
     dir = where_now(revert, revision, &name);
     if (dir < 0 || !S_ISDIR(revision->want.st_mode)) {
@@ -174,11 +173,11 @@ int revert_sweep(struct revert *revert, struct revision *revision)
     names = from < 0 ? NULL : wb_fd_names(from);
     if (to >= 0 && !revert->dry && !revert_was_walked(revert, revision->path, to)) {
         revert_leave(revision);
-        return revert->unplaced > 0 ? 0 : revert_fail(revert, revision->path, NULL, -ESTALE);
+        return revert->result.unplaced > 0 ? 0 : revert_fail(revert, revision->path, NULL, -ESTALE);
     }
     if (names && to >= 0) {
         /* What could not be placed may be among what seems to be left over. */
-        if (revert->unplaced == 0)
+        if (revert->result.unplaced == 0)
             r = remove_extra(revert, names, to, revision->path);
         if (r == 0)
             r = sweep_below(revert, revision, from, to, names);
@@ -195,7 +194,7 @@ int revert_sweep_beside(struct revert *revert, int parent_dir, const char *paren
     g_autoptr(GPtrArray) names = NULL;
     int r = 0;
 
-    if (revert->unplaced > 0)
+    if (revert->result.unplaced > 0)
         return 0;
     names = wb_fd_names(parent_dir);
     for (guint i = 0; names && i < names->len && r == 0; i++) {
@@ -218,7 +217,7 @@ int revert_sweep_aside(struct revert *revert)
     g_hash_table_iter_init(&iter, revert->aside_of);
     while (revert->dry && r == 0 && g_hash_table_iter_next(&iter, &path, NULL)) {
         const char *name;
-        _cleanup_fd_ int dir = wb_fd_open_parent(revert->place->mount->root_fd, path, &name);
+        _cleanup_fd_ int dir = wb_fd_open_parent(revert->mount->root_fd, path, &name);
 
         if (dir >= 0)
             r = revert_remove(revert, dir, name, path);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "revert.h"
-#include "common/cli.h"
-#include "common/copy.h"
-#include "common/copy_flags.h"
-#include "common/fd.h"
-#include "common/path.h"
-#include "common/progress.h"
+#include "client/revert/revert_parts.h"
+#include "client/copy.h"
+#include "client/copy_flags.h"
+#include "client/fd.h"
+#include "client/path.h"
+#include "client/watch.h"
 #include <errno.h>
 #include <fcntl.h>
+#include "wayback/when.h"
 
 int revert_now(const struct revision *revision, const char **ret_name)
 {
@@ -200,7 +200,7 @@ static int walk_directory(struct revert *revert, const struct revision *revision
     int r = 0;
 
     if (!names) {
-        revert->unplaced++;
+        revert->result.unplaced++;
         return revert_fail(revert, revision->path, NULL, -errno);
     }
     if (dir >= 0) {
@@ -209,7 +209,7 @@ static int walk_directory(struct revert *revert, const struct revision *revision
              : revert->dry ? wb_held_open(held, O_RDONLY | O_DIRECTORY)
                            : revert_open(held, O_RDONLY | O_DIRECTORY, 0700);
         if (to < 0) {
-            revert->unplaced++;
+            revert->result.unplaced++;
             return revert_fail(revert, revision->path, NULL, to);
         }
         revert_note_walked(revert, revision->path, to);
@@ -230,7 +230,7 @@ int revert_walk(struct revert *revert, struct revision *revision)
     bool brought = false;
     int r;
 
-    if (wb_cli_interrupted())
+    if (wb_watch_stopped())
         return revert_fail(revert, revision->path, NULL, -EINTR);
     r = revert_look(revert, revision);
     if (r == 0 && !revision->same) {
@@ -238,14 +238,14 @@ int revert_walk(struct revert *revert, struct revision *revision)
         r = revert_bring(revert, revision);
     }
     if (r < 0) {
-        revert->unplaced++;
+        revert->result.unplaced++;
         r = revert_fail(revert, revision->path, NULL, r);
     } else if (S_ISDIR(revision->want.st_mode)) {
         r = walk_directory(revert, revision);
     } else {
         r = walk_file(revert, revision, brought);
     }
-    wb_progress_add(1, 0);
+    wb_watch_progress(1, 0);
     revert_leave(revision);
     return r;
 }

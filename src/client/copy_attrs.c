@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "common/copy.h"
-#include "common/copy_flags.h"
-#include "common/fd.h"
+#include "client/copy.h"
+#include "client/copy_flags.h"
+#include "client/fd.h"
 #include <errno.h>
 #include <glib.h>
 #include <string.h>

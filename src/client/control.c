@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "common/control.h"
+#include "client/control.h"
 
-#include "common/fd.h"
+#include "client/fd.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <stdatomic.h>
 #include <string.h>
 
 struct wb_version_walk {
@@ -18,7 +19,7 @@ struct wb_version_walk {
     struct wb_control request; /* and reply: the same memory */
 };
 
-int wb_control_prepare(struct wb_control *request, enum wb_control_command command, const char *path)
+int wb_request_prepare(struct wb_control *request, enum wb_control_command command, const char *path)
 {
     memset(request, 0, sizeof(*request));
     request->version = WB_CONTROL_VERSION;
@@ -29,7 +30,7 @@ int wb_control_prepare(struct wb_control *request, enum wb_control_command comma
     return 0;
 }
 
-int wb_control_call(int dir_fd, struct wb_control *request)
+int wb_request_call(int dir_fd, struct wb_control *request)
 {
     uint32_t command = request->command;
     uint64_t cursor = request->cursor;
@@ -42,90 +43,96 @@ int wb_control_call(int dir_fd, struct wb_control *request)
 }
 
 /* The latest present time that a store reported. */
-static int64_t daemon_now;
+static _Atomic int64_t daemon_now;
 
-int64_t wb_control_now(void)
+int64_t wb_request_now(void)
 {
-    return MAX(wb_when_now(), daemon_now);
+    int64_t now = wb_when_now(), reported = atomic_load(&daemon_now);
+
+    return MAX(now, reported);
 }
 
-int wb_control_hello(int dir_fd, struct wb_control_hello *ret)
+int wb_request_hello(int dir_fd, struct wb_control_hello *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = wb_control_prepare(request, WB_CONTROL_HELLO, "");
+    int r = wb_request_prepare(request, WB_CONTROL_HELLO, "");
 
     if (r == 0)
-        r = wb_control_call(dir_fd, request);
+        r = wb_request_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
-    if (r == 0 && ret->now < G_MAXINT64 / 2)
-        daemon_now = MAX(daemon_now, ret->now);
+    if (r == 0 && ret->now < G_MAXINT64 / 2) {
+        int64_t known = atomic_load(&daemon_now);
+
+        while (ret->now > known && !atomic_compare_exchange_weak(&daemon_now, &known, ret->now))
+            ;
+    }
     return r;
 }
 
-int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity *ret)
+int wb_request_identify(int dir_fd, const char *path, struct wb_control_identity *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = wb_control_prepare(request, WB_CONTROL_IDENTIFY, path);
+    int r = wb_request_prepare(request, WB_CONTROL_IDENTIFY, path);
 
     if (r == 0)
-        r = wb_control_call(dir_fd, request);
+        r = wb_request_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
     return r;
 }
 
-int wb_control_restore(int dir_fd, const char *path, const char *source)
+int wb_request_restore(int dir_fd, const char *path, const char *source)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = wb_control_prepare(request, WB_CONTROL_RESTORE, path);
+    int r = wb_request_prepare(request, WB_CONTROL_RESTORE, path);
 
     if (r < 0)
         return r;
     if (strlen(source) >= sizeof(request->source))
         return -ENAMETOOLONG;
     memcpy(request->source, source, strlen(source));
-    return wb_control_call(dir_fd, request);
+    return wb_request_call(dir_fd, request);
 }
 
-int wb_control_move(int dir_fd, const char *to, unsigned flags, struct wb_control_moved *ret)
+int wb_request_move(int dir_fd, const char *to, unsigned flags, struct wb_control_moved *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = wb_control_prepare(request, WB_CONTROL_MOVE, "");
+    int r = wb_request_prepare(request, WB_CONTROL_MOVE, "");
 
     if (r < 0)
         return r;
     request->flags = flags;
     if (g_strlcpy(request->source, to, sizeof(request->source)) >= sizeof(request->source))
         return -ENAMETOOLONG;
-    r = wb_control_call(dir_fd, request);
+    r = wb_request_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
     return r;
 }
 
-int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t before, struct wb_control_erased *ret)
+int wb_request_erase(int dir_fd, const char *path, unsigned flags, int64_t before, struct wb_control_erased *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = wb_control_prepare(request, before ? WB_CONTROL_ERASE_BEFORE : WB_CONTROL_ERASE, path);
+    int r = wb_request_prepare(request, before ? WB_CONTROL_ERASE_BEFORE : WB_CONTROL_ERASE, path);
 
     request->flags = flags;
     request->until = before;
     if (r == 0)
-        r = wb_control_call(dir_fd, request);
+        r = wb_request_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
     return r;
 }
 
-int wb_control_erase_measure(int dir_fd, const char *path, unsigned flags, struct wb_control_freed *ret)
+int wb_request_erase_measure(int dir_fd, const char *path, unsigned flags, struct wb_control_freed *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = wb_control_prepare(request, WB_CONTROL_ERASE_MEASURE, path);
+    int r = wb_request_prepare(request, WB_CONTROL_ERASE_MEASURE, path);
 
     request->flags = flags;
     if (r == 0)
-        r = wb_control_call(dir_fd, request);
+        r = wb_request_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
     return r;
@@ -142,7 +149,7 @@ struct wb_erase_batch *wb_erase_batch_new(int dir_fd)
     struct wb_erase_batch *batch = g_new0(struct wb_erase_batch, 1);
 
     batch->dir_fd = dir_fd;
-    wb_control_prepare(&batch->control, WB_CONTROL_ERASE_NAMES, "");
+    wb_request_prepare(&batch->control, WB_CONTROL_ERASE_NAMES, "");
     return batch;
 }
 
@@ -171,23 +178,23 @@ bool wb_erase_batch_add(struct wb_erase_batch *batch, const char *path, unsigned
 int wb_erase_batch_carry_out(struct wb_erase_batch *batch, const struct wb_control_erased_name **ret)
 {
     unsigned count = batch->control.count;
-    int r = wb_control_call(batch->dir_fd, &batch->control);
+    int r = wb_request_call(batch->dir_fd, &batch->control);
 
     *ret = (const void *)batch->control.data;
     return r == 0 && batch->control.count != count ? -EPROTO : r;
 }
 
-int wb_control_erase_versions(int dir_fd, const char *path, unsigned flags, int64_t from, int64_t until,
+int wb_request_erase_versions(int dir_fd, const char *path, unsigned flags, int64_t from, int64_t until,
                               struct wb_control_erased_versions *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = wb_control_prepare(request, WB_CONTROL_ERASE_VERSIONS, path);
+    int r = wb_request_prepare(request, WB_CONTROL_ERASE_VERSIONS, path);
 
     request->flags = flags;
     request->since = from;
     request->until = until;
     if (r == 0)
-        r = wb_control_call(dir_fd, request);
+        r = wb_request_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
     return r;
@@ -214,12 +221,12 @@ int wb_version_walk_next(struct wb_version_walk *walk, const struct wb_control_v
     if (walk->index >= walk->request.count && !walk->last) {
         int r;
 
-        r = wb_control_prepare(&walk->request, WB_CONTROL_VERSIONS, walk->path);
+        r = wb_request_prepare(&walk->request, WB_CONTROL_VERSIONS, walk->path);
         walk->request.since = walk->since;
         walk->request.until = walk->until;
         walk->request.cursor = walk->next;
         if (r == 0)
-            r = wb_control_call(walk->dir_fd, &walk->request);
+            r = wb_request_call(walk->dir_fd, &walk->request);
         if (r < 0)
             return r;
         walk->index = 0;
@@ -266,14 +273,14 @@ struct wb_name_walk *wb_name_walk_new(int dir_fd, const char *path, const char *
 
 static int next_page(struct wb_name_walk *walk)
 {
-    int r = wb_control_prepare(&walk->request, WB_CONTROL_NAMES, walk->path);
+    int r = wb_request_prepare(&walk->request, WB_CONTROL_NAMES, walk->path);
 
     if (r < 0)
         return r;
     walk->request.flags = walk->flags;
     walk->request.cursor = walk->next;
     g_strlcpy(walk->request.source, walk->only, sizeof(walk->request.source));
-    r = wb_control_call(walk->dir_fd, &walk->request);
+    r = wb_request_call(walk->dir_fd, &walk->request);
     if (r < 0)
         return r;
     walk->reply_flags |= walk->request.flags;
@@ -341,12 +348,12 @@ struct wb_name_walk *wb_name_walk_free(struct wb_name_walk *walk)
     return NULL;
 }
 
-void wb_control_look_behind(char **tree, char **store)
+void wb_request_look_behind(char **tree, char **store)
 {
     _cleanup_fd_ int fd = open(*tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
 
-    if (fd < 0 || wb_control_hello(fd, hello) < 0 || !*hello->source)
+    if (fd < 0 || wb_request_hello(fd, hello) < 0 || !*hello->source)
         return;
     g_free(*tree);
     *tree = hello->source_fd < 0 ? g_strdup(hello->source)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "common/path.h"
-#include "common/fd.h"
+#include "client/path.h"
+#include "client/fd.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "common/fd.h"
+#include "client/fd.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/cleanup.h"
+#include "base/dir.h"
 
 int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name)
 {
@@ -102,34 +104,23 @@ static int compare_names(const void *a, const void *b)
 GPtrArray *wb_fd_names(int fd)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+    _cleanup_closedir_ DIR *stream = wb_opendir_at(fd, ".");
     struct dirent *entry;
     struct stat st;
     bool is_past;
-    DIR *stream;
-    int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = 0;
 
-    if (own < 0)
+    if (!stream)
         return NULL;
-    stream = fdopendir(own);
-    if (!stream) {
-        close(own);
-        return NULL;
-    }
-    is_past = fstat(own, &st) == 0 && (st.st_ino & OF_THE_PAST);
-    for (errno = 0; (entry = readdir(stream)); errno = 0) {
-        if (!is_past && (entry->d_ino & OF_THE_PAST))
-            continue;
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+    is_past = fstat(dirfd(stream), &st) == 0 && (st.st_ino & OF_THE_PAST);
+    while (wb_next_entry(stream, &entry, &r)) {
+        if (is_past || !(entry->d_ino & OF_THE_PAST))
             g_ptr_array_add(names, g_strdup(entry->d_name));
     }
-    if (errno != 0) {
-        int error = errno;
-
-        closedir(stream);
-        errno = error;
+    if (r < 0) {
+        errno = -r;
         return NULL;
     }
-    closedir(stream);
     g_ptr_array_sort(names, compare_names);
     return g_steal_pointer(&names);
 }

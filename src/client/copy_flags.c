@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The flags of an inode (chattr(1)) from one file to another. */
-#include "common/copy.h"
-#include "common/copy_flags.h"
-#include "common/fd.h"
+#include "client/copy.h"
+#include "client/copy_flags.h"
+#include "client/fd.h"
 #include "wayback/flags.h"
 #include <errno.h>
 #include <fcntl.h>

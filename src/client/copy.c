@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "common/copy.h"
-#include "common/cli.h"
-#include "common/fd.h"
-#include "common/progress.h"
+#include "client/copy.h"
+#include "client/fd.h"
+#include "client/watch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -55,13 +54,13 @@ int wb_copy_data(int from, int to)
 
         if (n <= 0)
             return n < 0 ? (int)n : -EIO;
-        if (wb_cli_interrupted())
+        if (wb_watch_stopped())
             return -EINTR;
         r = write_sparse(to, buffer, (size_t)n, offset);
         if (r < 0)
             return r;
         offset += n;
-        wb_progress_add(0, (uint64_t)n);
+        wb_watch_progress(0, (uint64_t)n);
     }
     return ftruncate(to, st.st_size) < 0 ? -errno : 0;
 }
@@ -77,13 +76,13 @@ int wb_copy_stream(int from, int to)
 
         if (n <= 0)
             return (int)n;
-        if (wb_cli_interrupted())
+        if (wb_watch_stopped())
             return -EINTR;
         r = wb_fd_write(to, buffer, (size_t)n, -1);
         if (r < 0)
             return r;
         offset += n;
-        wb_progress_add(0, (uint64_t)n);
+        wb_watch_progress(0, (uint64_t)n);
     }
 }
 
@@ -162,9 +161,9 @@ int wb_copy_equal(int from, int to)
 
         if (r < 0)
             return r;
-        if (wb_cli_interrupted())
+        if (wb_watch_stopped())
             return -EINTR;
-        wb_progress_add(0, length);
+        wb_watch_progress(0, length);
     }
     return changed == 0;
 }
@@ -194,10 +193,10 @@ int wb_copy_differences(int from, int to, bool dry, uint64_t *ret_changed)
         if (r < 0)
             return r;
         /* A file that is being changed is finished. */
-        if (dry && wb_cli_interrupted())
+        if (dry && wb_watch_stopped())
             return -EINTR;
         offset += (int64_t)length;
-        wb_progress_add(0, length);
+        wb_watch_progress(0, length);
     }
     if (have.st_size < want.st_size) {
         if (*ret_changed == 0)

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "client/mount.h"
+#include "client/fd.h"
+#include "client/path.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include "wayback/at_name.h"
+
+static void listed_free(void *data)
+{
+    struct wb_listed *listed = data;
+
+    g_free(listed->root);
+    g_free(listed->point);
+    g_free(listed->type);
+    g_free(listed->source);
+    g_free(listed);
+}
+
+GPtrArray *wb_listed_mounts(void)
+{
+    GPtrArray *list = g_ptr_array_new_with_free_func(listed_free);
+    g_autofree char *text = NULL;
+    g_auto(GStrv) lines = NULL;
+
+    if (!g_file_get_contents("/proc/self/mountinfo", &text, NULL, NULL))
+        return list;
+    lines = g_strsplit(text, "\n", -1);
+    for (char **line = lines; *line; line++) {
+        g_auto(GStrv) fields = g_strsplit(*line, " ", -1);
+        guint count = g_strv_length(fields);
+        struct wb_listed *listed;
+        guint dash = 6;
+
+        while (dash < count && strcmp(fields[dash], "-") != 0)
+            dash++;
+        if (dash + 2 >= count)
+            continue;
+        listed = g_new0(struct wb_listed, 1);
+        listed->root = g_strcompress(fields[3]); /* \040 and the like */
+        listed->point = g_strcompress(fields[4]);
+        listed->type = g_strdup(fields[dash + 1]);
+        listed->source = g_strcompress(fields[dash + 2]);
+        g_ptr_array_add(list, listed);
+    }
+    return list;
+}
+
+bool wb_listed_is_wayback(const struct wb_listed *listed)
+{
+    return strcmp(listed->type, "fuse.wayback") == 0;
+}
+
+const struct wb_listed *wb_listed_of(const GPtrArray *list, const char *path)
+{
+    const struct wb_listed *best = NULL;
+
+    for (guint i = 0; i < list->len; i++) {
+        const struct wb_listed *listed = list->pdata[i];
+
+        if (wb_path_below(path, listed->point, NULL) &&
+            (!best || strlen(listed->point) >= strlen(best->point)))
+            best = listed;
+    }
+    return best;
+}
+
+struct wb_mount *wb_mount_new(int fd, const char *point, const char *prefix, const struct wb_control_hello *hello)
+{
+    struct wb_mount *mount = g_new0(struct wb_mount, 1);
+
+    mount->root_fd = fd;
+    mount->point = g_strdup(point);
+    mount->prefix = g_strdup(prefix);
+    mount->hello = *hello;
+    mount->at_sign = hello->at_sign ? (char)hello->at_sign : WB_AT_SIGN;
+    return mount;
+}
+
+struct wb_mount *wb_mount_free(struct wb_mount *mount)
+{
+    if (mount) {
+        close(mount->root_fd);
+        g_free(mount->point);
+        g_free(mount->prefix);
+        g_free(mount);
+    }
+    return NULL;
+}
+
+struct wb_mount *wb_mount_open(const struct wb_listed *listed, const char *path, int *error)
+{
+    const char *rest = "";
+    g_autofree char *at = g_strdup(listed->point);
+    struct wb_control_hello hello;
+    const char *prefix = listed->root + strspn(listed->root, "/");
+
+    wb_path_below(path, listed->point, &rest);
+    for (;;) {
+        const char *below;
+        int fd;
+
+        wb_path_below(at, listed->point, &below);
+        fd = open(at, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd >= 0) {
+            g_autofree char *whole = wb_path_join(prefix, below);
+            int r = wb_request_hello(fd, &hello);
+
+            /* The daemon reports its source to root and the user who mounted; the list of mounts may show it to all. */
+            if (r == 0 && !*hello.source && listed->source[0] == '/')
+                g_strlcpy(hello.source, listed->source, sizeof(hello.source));
+            if (r == 0)
+                return wb_mount_new(fd, at, whole, &hello);
+            close(fd);
+            *error = -r;
+            return NULL;
+        }
+        *error = errno;
+        if (*error != EACCES || !*rest)
+            return NULL;
+        {
+            const char *slash = strchrnul(rest, '/');
+            g_autofree char *name = g_strndup(rest, (gsize)(slash - rest));
+            char *next = wb_path_join(at, name);
+
+            g_free(at);
+            at = next;
+            rest = *slash ? slash + 1 : "";
+        }
+    }
+}

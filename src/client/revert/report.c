@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "client/revert/revert_parts.h"
+#include <errno.h>
+#include "client/path.h"
+
+/* A path below something put aside, as it was called before. */
+static char *own_name(const struct revert *revert, const char *path)
+{
+    GHashTableIter iter;
+    void *aside, *name;
+    const char *rest;
+
+    g_hash_table_iter_init(&iter, revert->aside_of);
+    while (g_hash_table_iter_next(&iter, &aside, &name)) {
+        if (wb_path_below(path, aside, &rest))
+            return wb_path_join(name, rest);
+    }
+    return g_strdup(path);
+}
+
+static void emit(struct revert *revert, const struct revert_event *event)
+{
+    if (revert->listener)
+        revert->listener->event(revert->listener->data, event);
+}
+
+void revert_report(struct revert *revert, enum revert_action action, const char *path, const char *other,
+                   uint64_t bytes)
+{
+    g_autofree char *from = other && action != REVERT_BREAK ? own_name(revert, other) : NULL;
+    struct revert_event event = {.kind = REVERT_EVENT_ACTION, .action = action, .path = path,
+                                 .other = from ? from : other, .bytes = bytes};
+
+    revert->result.counts[action]++;
+    revert->result.bytes += bytes;
+    emit(revert, &event);
+}
+
+void revert_report_shared(struct revert *revert, const char *path)
+{
+    struct revert_event event = {.kind = REVERT_EVENT_SHARED, .path = path};
+
+    emit(revert, &event);
+}
+
+int revert_fail(struct revert *revert, const char *path, const char *what, int error)
+{
+    struct revert_event event = {.kind = REVERT_EVENT_FAILED, .path = path, .what = what, .error = error};
+
+    revert->result.failed++;
+    emit(revert, &event);
+    return error == -EINTR || error == -ENOSPC || error == -EDQUOT || error == -ENOTCONN || error == -EROFS ? error
+                                                                                                           : 0;
+}
+
+bool revert_has(GHashTable *inodes, uint64_t inode)
+{
+    return g_hash_table_contains(inodes, &inode);
+}
+
+void revert_add(GHashTable *inodes, uint64_t inode)
+{
+    gint64 *key;
+
+    if (revert_has(inodes, inode))
+        return;
+    key = g_new(gint64, 1);
+    *key = (gint64)inode;
+    g_hash_table_add(inodes, key);
+}
+
+void revert_touch_directory(struct revert *revert, int fd)
+{
+    struct stat st;
+
+    if (fstatat(fd, ".", &st, 0) == 0)
+        revert_add(revert->touched, st.st_ino);
+}
