@@ -6,6 +6,7 @@
  */
 #include "fuzz_reply.h"
 
+#include "client/api/api.h"
 #include "client/control.h"
 #include "common/snapshots.h"
 #include "vdf/vdf.h"
@@ -230,6 +231,38 @@ static void ask_usage(int fd)
     fclose(nowhere);
 }
 
+/* The library for programs, whose texts must end and whose iterations must, too. */
+static void ask_library(struct wb_mount *mount)
+{
+    struct wb_client client = {.mount = mount, .point = (char *)"/"};
+    struct wb_usage_info usage = {.size = sizeof(usage)};
+    struct wb_client_info info = {.size = sizeof(info)};
+    struct wb_restore_options dry = {.size = sizeof(dry), .flags = WB_RESTORE_DRY_RUN};
+    const struct wb_snapshot_info *snapshot;
+    const struct wb_version_info *version;
+    struct wb_snapshot_iter *snapshots;
+    struct wb_version_iter *versions;
+    size_t length = 0;
+    int64_t when;
+
+    wb_client_info(&client, &info);
+    if (wb_version_begin(&client, "/a", 0, 0, &versions) == 0)
+        for (unsigned n = 0; n < 1000 && wb_version_next(versions, &version) == 0; n++)
+            length = MAX(length, strlen(version->operation) + strlen(version->command) + strlen(version->name) +
+                                     strlen(version->other) + strlen(version->detail));
+    wb_version_end(versions);
+    if (wb_snapshots_begin(&client, NULL, &snapshots) == 0)
+        while (wb_snapshots_next(snapshots, &snapshot) == 0)
+            length = MAX(length, strlen(snapshot->name) + strlen(snapshot->text) + strlen(snapshot->path));
+    wb_snapshots_end(snapshots);
+    g_assert_cmpuint(length, <, 3 * WB_CONTROL_DATA_MAX);
+    wb_time_resolve(&client, "/a", "before", &when);
+    wb_time_resolve(&client, "/a", "~2", &when);
+    wb_usage_get(&client, "/a", &usage);
+    wb_undo(&client, "/d/a", &dry, NULL);
+    g_assert_cmpuint(strlen(wb_error_text()), <, 2 * WB_CONTROL_PATH_MAX);
+}
+
 /* A directory to walk in: the entries that a hostile mount shows there do not matter here. */
 static int make_tree(void)
 {
@@ -252,7 +285,7 @@ static int make_tree(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int fd = -1;
-    struct wb_mount mount = {.point = (char *)"/", .prefix = (char *)""};
+    struct wb_mount mount = {.point = (char *)"/", .prefix = (char *)"", .at_sign = '@'};
     uint8_t which;
 
     if (fd < 0)
@@ -275,5 +308,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_compare(&mount);
     else
         ask_usage(fd);
+    ask_library(&mount);
     return 0;
 }
