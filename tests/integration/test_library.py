@@ -9,11 +9,12 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from mounts import BUILD
+from mounts import BUILD, NOBODY
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = BUILD / "src/libwayback.so.0"
@@ -300,6 +301,74 @@ def test_structures_of_other_versions(client, mount, wayback):
     options = wayback._RestoreOptions(size=ctypes.sizeof(wayback._RestoreOptions), flags=1 << 30)
     assert library.wb_undo(handle, os.fsencode(mount.path / "f"), ctypes.byref(options), None) == -errno.EINVAL
     assert (mount.path / "f").read_bytes() == b"x"
+
+
+def test_each_thread_has_its_client_and_its_error(mount, wayback):
+    """Many clients at the same time, half of which fail, each in its own way."""
+    for number in range(4):
+        write(mount.path / f"f{number}", b"%d" % number)
+    wrong = []
+
+    def work(number):
+        with wayback.Client(mount.path) as client:
+            for turn in range(20):
+                with client.open_at(mount.path / f"f{number}", client.info().now) as stream:
+                    if stream.read() != b"%d" % number:
+                        wrong.append((number, turn))
+                try:
+                    list(client.versions(mount.path / f"none-{number}-{turn}"))
+                    wrong.append((number, turn))
+                except FileNotFoundError as error:
+                    if f"none-{number}-{turn}: " not in str(error):
+                        wrong.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+AS_USER = """
+import sys, wayback
+from pathlib import Path
+top = Path(sys.argv[1])
+client = wayback.Client(top / "open/f")
+print(client.info().point)
+print([v.operation for v in client.versions(top / "open/f")][-1])
+print(client.open_at(top / "open/f", int(sys.argv[2])).read())
+for call in (lambda: client.open_at(top / "open/closed", int(sys.argv[2])),
+             lambda: client.restore(top / "open/f", int(sys.argv[2])),
+             lambda: client.create_snapshot(top / "open", "mine"),
+             lambda: list(client.versions(top / "other"))):
+    try:
+        call()
+        print("done")
+    except OSError as error:
+        print(type(error).__name__, error.errno)
+"""
+
+
+def test_a_user_who_cannot_read_the_root_of_the_mount(maker, wayback):
+    """The library enters at the first directory that the user can read, and the mount checks every permission."""
+    mount = maker.mount("allow_other")
+    (mount.path / "open").mkdir()
+    for name in ("f", "closed"):
+        write(mount.path / "open" / name, b"old")
+    (mount.path / "open/closed").chmod(0o600)
+    mount.path.chmod(0o711)
+    with wayback.Client(mount.path) as client:
+        then = client.info().now
+    write(mount.path / "open/f", b"new")
+    shutil.copy(ROOT / "bindings/python/wayback.py", mount.programs.directory)
+    done = mount.run_tool(sys.executable, "-c", AS_USER, mount.path, then, user=NOBODY, env=dict(
+        mount.programs.environment(), PYTHONPATH=str(mount.programs.directory), PYTHONDONTWRITEBYTECODE="1",
+        WAYBACK_LIBRARY=str(mount.programs.directory / "libwayback.so.0")))
+    assert done.stdout.splitlines() == [
+        str(mount.path / "open"), "create", "b'old'", f"PermissionError {errno.EACCES}",
+        f"PermissionError {errno.EACCES}", f"PermissionError {errno.EPERM}", f"OSError {errno.EXDEV}"]
+    assert (mount.path / "open/f").read_bytes() == b"new"
 
 
 @pytest.fixture(name="installed", scope="module")
