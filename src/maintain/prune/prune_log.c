@@ -48,7 +48,7 @@
 #define SECTOR 512u
 
 struct piece {
-    struct wb_prune_run run;
+    struct wb_filler_run run;
     unsigned count; /* of records */
     bool alone, filler; /* one record, which nothing is joined with; a filler already */
     bool more;
@@ -72,7 +72,7 @@ bool wb_prune_is_hole(int fd, const struct wb_log_bytes *bytes, const struct wb_
 
 static bool is_alone(const struct wb_record *record)
 {
-    return record->total > WB_PRUNE_FILLER_MAX ||
+    return record->total > WB_FILLER_MAX ||
            (record->type == WB_REC_FILLER && record->payload_length >= FILLER_LEAST);
 }
 
@@ -84,7 +84,7 @@ static bool may_begin(const struct wb_log_bytes *bytes, const struct wb_record *
 {
     uint64_t at = record->offset - wb_log_bytes_unpacked(bytes) + wb_log_bytes_packed(bytes);
 
-    return at % SECTOR <= SECTOR - WB_PRUNE_FILLER_HEAD;
+    return at % SECTOR <= SECTOR - WB_FILLER_HEAD;
 }
 
 static int64_t until_of(const struct wb_record *record)
@@ -98,7 +98,7 @@ static bool fits(const struct piece *piece, const struct wb_record *record)
 {
     return piece->count == 0 ||
            (!piece->alone && !is_alone(record) &&
-            record->offset + record->total - piece->run.from <= WB_PRUNE_FILLER_MAX);
+            record->offset + record->total - piece->run.from <= WB_FILLER_MAX);
 }
 
 static void take(struct piece *piece, const struct wb_record *record)
@@ -164,7 +164,7 @@ static void add_write(GArray *steps, uint64_t at, const uint8_t *data, size_t le
 
 static void add_punch(GArray *steps, uint64_t from, uint64_t to)
 {
-    struct wb_prune_step step = {.kind = WB_PRUNE_PUNCH, .at = from + WB_PRUNE_FILLER_HEAD};
+    struct wb_prune_step step = {.kind = WB_PRUNE_PUNCH, .at = from + WB_FILLER_HEAD};
 
     step.length = to - WB_TRAILER_SIZE - step.at;
     if (step.length > 0)
@@ -181,14 +181,14 @@ static void add_sync(GArray *steps)
 /* What is done in the first, second or third part (0 to 2): before the next one, all of it is on the disk. */
 static void add_part(GArray *steps, const struct piece *piece, unsigned part)
 {
-    const struct wb_prune_run *run = &piece->run;
-    uint8_t head[WB_PRUNE_FILLER_HEAD], end[WB_TRAILER_SIZE], both[WB_FILLER_SIZE];
-    bool two = run->to - run->from > WB_PRUNE_FILLER_MAX;
+    const struct wb_filler_run *run = &piece->run;
+    uint8_t head[WB_FILLER_HEAD], end[WB_TRAILER_SIZE], both[WB_FILLER_SIZE];
+    bool two = run->to - run->from > WB_FILLER_MAX;
     uint64_t between = two ? run->to - SECOND : run->to;
 
     if (piece->filler) {
         /* Of the second of two, it may still be the one of the record it was. */
-        wb_prune_encode_filler(run, run->from, run->to, piece->more, head, end);
+        wb_filler_encode(run, run->from, run->to, piece->more, head, end);
         if (part == 0)
             add_write(steps, run->to - WB_TRAILER_SIZE, end, sizeof(end));
         if (part == 2)
@@ -196,8 +196,8 @@ static void add_part(GArray *steps, const struct piece *piece, unsigned part)
         return;
     }
     if (two)
-        wb_prune_encode_filler(run, between, run->to, piece->more, both + WB_TRAILER_SIZE, end);
-    wb_prune_encode_filler(run, run->from, between, two || piece->more, head, two ? both : end);
+        wb_filler_encode(run, between, run->to, piece->more, both + WB_TRAILER_SIZE, end);
+    wb_filler_encode(run, run->from, between, two || piece->more, head, two ? both : end);
     if (part == 0 && two)
         add_write(steps, between - WB_TRAILER_SIZE, both, sizeof(both));
     if (part == (two ? 2 : 0))
@@ -293,13 +293,13 @@ struct sifting {
     const struct wb_log_reader *reader;
     int64_t horizon;    /* of this log                                                */
     int64_t before;     /* records up to then may go                                  */
-    GArray *runs;       /* of struct wb_prune_run; newest first while they are found  */
-    struct wb_prune_run run; /* that grows; from == to: there is none                 */
+    struct wb_log_edits edits; /* the runs that go                                    */
+    struct wb_filler_run run; /* that grows; from == to: there is none                 */
     int64_t group;      /* `when` of the records met last                             */
     uint64_t group_end; /* behind the newest of them                                  */
     int64_t place;      /* `when` of the PLACE that stays; 0: not met yet             */
     uint64_t guard;     /* where the newest record of the run is that ends all walks  */
-    GArray *indexes;    /* of struct wb_prune_run: what each INDEX covers, and itself */
+    GArray *indexes;    /* of struct wb_filler_run: what each INDEX covers, and itself */
     uint64_t gone;      /* bytes that go and are no fillers                           */
     bool packed;        /* and some of them are packed, and do not go in their place  */
     bool changed;       /* something goes that is not a filler                        */
@@ -313,20 +313,20 @@ struct sifting {
 static void end_run(struct sifting *sifting)
 {
     if (sifting->run.from < sifting->run.to)
-        g_array_append_val(sifting->runs, sifting->run);
-    sifting->run = (struct wb_prune_run){0};
+        wb_log_edits_drop(&sifting->edits, &sifting->run);
+    sifting->run = (struct wb_filler_run){0};
 }
 
 static void drop(struct sifting *sifting, const struct wb_record *record, bool counts)
 {
-    struct wb_prune_run *run = &sifting->run;
+    struct wb_filler_run *run = &sifting->run;
     /* A record without content may lie amid kept records of a stage: no reader's walk may end with it. */
     int64_t until = record->type == WB_REC_FILLER              ? record->filler.until
                     : record->type == WB_REC_INDEX || !counts ? 0
                                                               : record->written;
 
     if (run->from == run->to) {
-        *run = (struct wb_prune_run){.to = record->offset + record->total, .when = record->written};
+        *run = (struct wb_filler_run){.to = record->offset + record->total, .when = record->written};
         sifting->guard = 0;
     }
     run->from = record->offset;
@@ -345,7 +345,7 @@ static void drop(struct sifting *sifting, const struct wb_record *record, bool c
 /* The record stays; and so do those of its change that were met before. */
 static void keep(struct sifting *sifting, bool with_change)
 {
-    struct wb_prune_run *run = &sifting->run;
+    struct wb_filler_run *run = &sifting->run;
 
     if (with_change && run->from < run->to)
         run->from = MIN(MAX(run->from, sifting->group_end), run->to);
@@ -413,7 +413,7 @@ static void sift(struct sifting *sifting, const struct wb_record *record, bool c
     }
     if (record->type == WB_REC_INDEX)
         g_array_append_vals(sifting->indexes,
-                            &(struct wb_prune_run){.from = record->index.from, .to = record->offset}, 1);
+                            &(struct wb_filler_run){.from = record->index.from, .to = record->offset}, 1);
     need_named(sifting, record);
     if (counts || !goes)
         wb_prune_image_note(&sifting->image, record, !goes);
@@ -443,7 +443,7 @@ static int walk(struct sifting *sifting, int fd)
     if (r < 0)
         return r;
     sifting->reader = &reader;
-    while (sifting->runs->len < RUNS_MAX && (r = wb_log_reader_prev(&reader, &record)) == 0) {
+    while (sifting->edits.list->len < RUNS_MAX && (r = wb_log_reader_prev(&reader, &record)) == 0) {
         r = wb_log_skip_judge(&skip, &record);
         if (r < 0)
             break;
@@ -457,17 +457,6 @@ static int walk(struct sifting *sifting, int fd)
     wb_log_reader_deinit(&reader);
     /* More runs than can be: the oldest have their turn the next time. */
     return r == 0 ? WB_END : r;
-}
-
-static void reverse(GArray *runs)
-{
-    for (guint i = 0, k = runs->len; k > 0 && i < --k; i++) {
-        struct wb_prune_run *a = &g_array_index(runs, struct wb_prune_run, i);
-        struct wb_prune_run *b = &g_array_index(runs, struct wb_prune_run, k), between = *a;
-
-        *a = *b;
-        *b = between;
-    }
 }
 
 /* ---- in the compaction's hands ---------------------------------------------------------------- */
@@ -486,7 +475,7 @@ static int punch(struct sifting *sifting, struct wb_object object)
                                                              &prune->count->image_bytes);
 }
 
-static int look(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end)
+static int look(void *data, struct wb_object object, enum wb_object_file file, int fd)
 {
     struct sifting *sifting = data;
     int r;
@@ -498,10 +487,9 @@ static int look(void *data, struct wb_object object, enum wb_object_file file, i
     if (r != WB_END)
         return r == WB_DAMAGED ? -EBADMSG : r;
     sifting->whole = true;
-    if (!sifting->changed || sifting->odd || sifting->runs->len == 0)
+    if (!sifting->changed || sifting->odd || sifting->edits.list->len == 0)
         return 0;
-    reverse(sifting->runs);
-    *ret_end = g_array_index(sifting->runs, struct wb_prune_run, sifting->runs->len - 1).to;
+    wb_log_edits_settle(&sifting->edits);
     /* Before the records go: afterwards nobody knows where it was. */
     if (!is_beyond(sifting))
         r = punch(sifting, object);
@@ -516,13 +504,6 @@ static int punch_beyond(void *data, struct wb_object object)
     return is_beyond(sifting) && sifting->compact->changed > 0 ? punch(sifting, object) : 0;
 }
 
-static void overlay(void *data, uint8_t *bytes, size_t length, uint64_t offset)
-{
-    const struct sifting *sifting = data;
-
-    wb_prune_fill(sifting->runs, bytes, length, offset);
-}
-
 /*
  * How far the log can be made fillers from its beginning, while others read it. The newest record up to the horizon
  * is kept, since the walks of readers that show a later moment end at it. All records are kept of which a remaining
@@ -534,7 +515,7 @@ static uint64_t end_of_place(const struct sifting *sifting)
 
     /* The newest one first. */
     for (guint i = 0; i < sifting->indexes->len; i++) {
-        const struct wb_prune_run *index = &g_array_index(sifting->indexes, struct wb_prune_run, i);
+        const struct wb_filler_run *index = &g_array_index(sifting->indexes, struct wb_filler_run, i);
 
         if (index->to >= end)
             end = MIN(end, index->from);
@@ -575,7 +556,7 @@ static int suspend(const struct sifting *sifting)
 static int in_place(void *data, struct wb_log *log, bool full)
 {
     struct sifting *sifting = data;
-    const struct wb_prune_run *oldest = &g_array_index(sifting->runs, struct wb_prune_run, 0);
+    uint64_t first = g_array_index(sifting->edits.list, struct wb_log_edit, 0).offset;
     uint64_t end = end_of_place(sifting), stays = 0, room = 0;
     struct wb_store *store = sifting->prune->store;
     struct stat before, after;
@@ -586,7 +567,7 @@ static int in_place(void *data, struct wb_log *log, bool full)
     if (r < 0 || (!full && !soon && stays <= room / 2))
         return r;
     /* Readers of a catalog may need its oldest records; and packed bytes cannot become holes. */
-    if (sifting->file != WB_FILE_UNDO || oldest->from > log->unpacked || end <= log->unpacked)
+    if (sifting->file != WB_FILE_UNDO || first > log->unpacked || end <= log->unpacked)
         return stays > room ? -ENOSPC : 0;
     if (fstat(log->fd, &before) < 0)
         return -errno;
@@ -606,7 +587,7 @@ int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object
     int64_t horizon = before_of(prune, object);
     struct sifting sifting = {.prune = prune, .object = object, .file = file, .horizon = horizon,
                               .before = horizon - (file == WB_FILE_CATALOG ? prune->options.slack : 0)};
-    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .done = punch_beyond, .data = &sifting};
+    struct wb_compact_forget forget = {.look = look, .edits = &sifting.edits, .done = punch_beyond, .data = &sifting};
     struct wb_compact compact = {.flags = prune->options.dry_run ? WB_COMPACT_DRY : 0, .before = WB_WHEN_PRESENT,
                                  .stop = prune->options.stop, .stop_data = prune->options.data, .forget = &forget};
     int r;
@@ -615,8 +596,8 @@ int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object
     /* Pruning in place changes a log while others read it: they must know of the horizon before. */
     if (!is_beyond(&sifting))
         forget.in_place = in_place;
-    sifting.runs = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_run));
-    sifting.indexes = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_run));
+    wb_log_edits_init(&sifting.edits);
+    sifting.indexes = g_array_new(FALSE, FALSE, sizeof(struct wb_filler_run));
     wb_prune_image_init(&sifting.image);
     r = wb_compact_log(prune->store, &compact, object, file);
     /* What is not known of a catalog may be about any deleted thing. Where only the disk is full, all is known. */
@@ -626,7 +607,7 @@ int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object
     if (r == 0 && compact.changed > 0 && compact.old_size > compact.new_size)
         prune->count->log_bytes += compact.old_size - compact.new_size;
     wb_prune_image_deinit(&sifting.image);
-    g_array_unref(sifting.runs);
+    wb_log_edits_deinit(&sifting.edits);
     g_array_unref(sifting.indexes);
     return r;
 }

@@ -37,24 +37,6 @@ void wb_prune_sort_bodies(struct wb_prune *prune);
 void wb_prune_need(struct wb_prune *prune, struct wb_object object);
 int wb_prune_remove_bodies(struct wb_prune *prune);
 
-/* ---- fillers (prune_filler.c) ---------------------------------------------------------------- */
-
-/* Bytes [from, to) of a log, whole records, that are forgotten. */
-struct wb_prune_run {
-    uint64_t from, to;
-    int64_t when;  /* of the newest record in it               */
-    int64_t until; /* see struct wb_rec_filler                 */
-};
-
-/* The filler of [from, to), at most WB_PRUNE_FILLER_MAX long, of a run; `more`: what follows has the same `when`. */
-#define WB_PRUNE_FILLER_MAX (WB_FILLER_SIZE + (uint64_t)WB_PAYLOAD_MAX)
-#define WB_PRUNE_FILLER_HEAD (WB_FILLER_SIZE - WB_TRAILER_SIZE)
-void wb_prune_encode_filler(const struct wb_prune_run *run, uint64_t from, uint64_t to, bool more,
-                            uint8_t head[WB_PRUNE_FILLER_HEAD], uint8_t end[WB_TRAILER_SIZE]);
-
-/* Puts fillers over what of `runs` (ascending) is in [offset, offset + length) of the log. */
-void wb_prune_fill(const GArray *runs, uint8_t *bytes, size_t length, uint64_t offset);
-
 /* ---- in place (prune_log.c) ----------------------------------------------------------------- */
 
 /*

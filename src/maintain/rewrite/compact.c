@@ -24,10 +24,8 @@ struct wb_pack_job {
     int64_t before; /* and no record of this moment or later */
     bool (*stop)(void *data); /* asked now and then, may be NULL: true ends it with -ECANCELED */
     void *stop_data;
-    /* May be NULL: replaces bytes of the log at `offset`. Packed chunks are packed again then, and a result that saves
-     * no space is kept as well. */
-    void (*overlay)(void *data, uint8_t *bytes, size_t length, uint64_t offset);
-    void *overlay_data;
+    const struct wb_log_edits *edits; /* may be NULL. Packed chunks are packed again then, and a result that saves no
+                                       * space is kept as well. */
 };
 
 /*
@@ -87,7 +85,7 @@ static void keep_groups(struct packing *packing)
     const struct wb_log_map *map = packing->bytes.map;
     uint32_t begin = 0;
 
-    for (uint32_t i = 0; map && !packing->job->overlay && map->error == 0 && i < map->head.count; i++) {
+    for (uint32_t i = 0; map && !packing->job->edits && map->error == 0 && i < map->head.count; i++) {
         uint64_t end = map->begins[i] + map->chunks[i].length;
 
         if (end > packing->job->end)
@@ -143,8 +141,8 @@ static int read_plain(struct packing *packing, uint8_t *data, size_t length, uin
     const struct wb_pack_job *job = packing->job;
     int r = wb_log_bytes_exact(&packing->bytes, data, length, offset);
 
-    if (r == 0 && job->overlay)
-        job->overlay(job->overlay_data, data, length, offset);
+    if (r == 0 && job->edits)
+        wb_log_edits_apply(job->edits, data, length, offset);
     return r;
 }
 
@@ -296,7 +294,7 @@ static int put_chunks(struct packing *packing)
         r = put_group(packing, i, end, from);
         i = end;
         from += length;
-        if (r == 0 && !packing->job->overlay && packing->fresh >= SAMPLE &&
+        if (r == 0 && !packing->job->edits && packing->fresh >= SAMPLE &&
             packing->fresh_stored > packing->fresh - packing->fresh / 20)
             return WB_PACK_WASTE;
     }
@@ -371,7 +369,7 @@ static int pack_write(const struct wb_pack_job *job, uint64_t *ret_end, uint64_t
         keep_groups(&packing);
         r = cut(&packing);
     }
-    if (r == 0 && !job->overlay && packing.unpacked <= wb_log_bytes_unpacked(&packing.bytes))
+    if (r == 0 && !job->edits && packing.unpacked <= wb_log_bytes_unpacked(&packing.bytes))
         r = WB_PACK_WASTE;
     packing.at = WB_PACK_HEAD_SIZE + (uint64_t)packing.chunks->len * WB_PACK_ENTRY_SIZE;
     if (r == 0)
@@ -445,7 +443,6 @@ struct work {
     uint64_t end;     /* of what the new file has of the log  */
     uint64_t at;      /* how long the file is                */
     uint64_t old_size;
-    uint64_t forget_end; /* see struct wb_compact_forget */
 };
 
 static bool is_wanted(void *data)
@@ -538,16 +535,15 @@ static int write_file(struct work *work)
     }
     work->job.end = tail;
     if (work->compact->forget) {
-        work->job.end = MAX(work->forget_end, work->log->unpacked);
-        work->job.overlay = work->compact->forget->overlay;
-        work->job.overlay_data = work->compact->forget->data;
+        work->job.edits = work->compact->forget->edits;
+        work->job.end = MAX(work->job.edits->end, work->log->unpacked);
     }
     r = pack_write(&work->job, &work->end, &work->at);
     if (r != 0)
         return r;
     /* All replaced bytes have to be in the pack: bytes behind it are copied as they are. */
     if (work->compact->forget)
-        return work->end < work->forget_end ? -EBADMSG : 0;
+        return work->end < work->job.edits->end ? -EBADMSG : 0;
     packed = work->at + (tail - work->end);
     return packed > work->old_size - work->old_size / 10 || packed + SAVES_AT_LEAST > work->old_size ? WB_PACK_WASTE
                                                                                                      : 0;
@@ -622,7 +618,7 @@ static int do_log(struct work *work, struct wb_object object, enum wb_object_fil
     compact->length += work->end;
     compact->old_size += work->old_size;
     if (compact->forget) {
-        r = compact->forget->look(compact->forget->data, object, file, work->log->fd, &work->forget_end);
+        r = compact->forget->look(compact->forget->data, object, file, work->log->fd);
         worth = r > 0;
         if (worth) {
             r = forget_in_place(work, false);

@@ -7,6 +7,7 @@
  * held, and the file takes its name. After a crash the old or the new one is there, whole.
  */
 
+#include "maintain/rewrite/log_edits.h"
 #include "policy/compaction.h"
 #include "store/directory/shard.h"
 #include "store/store.h"
@@ -25,13 +26,13 @@ enum wb_compact_flags {
 };
 
 /*
- * For callers that delete history while packing (prune.h): the bytes of the log to replace. `look` is called with the
- * right to write logs anew, which is not released before the new file has the log's name: more than 0 if there are
- * such bytes, and *ret_end is set to the end of the last of them; 0, or -errno.
+ * For callers that delete history while packing (prune.h): what becomes of the log's records. `look` is called with the
+ * right to write logs anew, which is not released before the new file has the log's name: more than 0 if there is
+ * something to do, which is in `edits` then, and settled; 0, or -errno.
  */
 struct wb_compact_forget {
-    int (*look)(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end);
-    void (*overlay)(void *data, uint8_t *bytes, size_t length, uint64_t offset);
+    int (*look)(void *data, struct wb_object object, enum wb_object_file file, int fd);
+    const struct wb_log_edits *edits;
     /* Then: more than 0 if it was done in the log itself; 0 if a new file is to be written; or -errno. `full`: a new
      * file could not be written, for want of space: 0 if it cannot be done in the log either. May be NULL. */
     int (*in_place)(void *data, struct wb_log *log, bool full);

@@ -72,7 +72,7 @@ static void thin_group_move(struct wb_thin_group *to, struct wb_thin_group *from
 struct judging {
     int fd;
     bool is_new;
-    struct wb_thin_patches *patches;
+    struct wb_log_edits *edits;
     struct wb_prune_image *image;
     uint64_t *dead_image;
     struct wb_extent_map covered; /* by older ones, or past the end */
@@ -196,7 +196,7 @@ static int put_zeros(struct judging *judging, struct wb_record *record)
         const struct wb_extent *part = &g_array_index(judging->dead, struct wb_extent, i);
 
         memset(judging->payload + part->source, 0, part->length);
-        wb_thin_patch_zeros(judging->patches, record->payload_offset + part->source, part->length);
+        wb_log_edits_zeros(judging->edits, record->payload_offset + part->source, part->length);
     }
     record->payload_check = wb_checksum(judging->payload, record->payload_length);
     return 0;
@@ -219,7 +219,7 @@ static int judge_part(struct judging *judging, const struct wb_thin_group *group
         return r;
     record.flags |= WB_RECORD_COALESCED;
     r = put_zeros(judging, &record);
-    return r == 0 ? wb_thin_patch_record(judging->patches, &record) : r;
+    return r == 0 ? wb_log_edits_replace(judging->edits, &record) : r;
 }
 
 /* The size before the oldest: nothing at or past it is ever shown. */
@@ -240,11 +240,11 @@ static int begin(struct judging *judging, const struct wb_thin_group *group)
         &(struct wb_piece){.offset = attrs->size, .length = (uint64_t)INT64_MAX - attrs->size, .kind = WB_EXTENT_ZERO});
 }
 
-/* Finds the parts that older changes have as well, for the image and, if something is new in it, as patches. */
-static int thin_group_judge(const struct wb_thin_group *group, int fd, bool is_new, struct wb_thin_patches *patches,
+/* Finds the parts that older changes have as well, for the image and, if something is new in it, as edits. */
+static int thin_group_judge(const struct wb_thin_group *group, int fd, bool is_new, struct wb_log_edits *edits,
                             struct wb_prune_image *image, uint64_t *dead_image)
 {
-    struct judging judging = {.fd = fd, .is_new = is_new, .patches = patches, .image = image,
+    struct judging judging = {.fd = fd, .is_new = is_new, .edits = edits, .image = image,
                               .dead_image = dead_image};
     int64_t oldest;
     int r;
@@ -280,7 +280,7 @@ struct thinning {
     int64_t group_begin;         /* when the oldest of them began                        */
     bool is_new;                 /* one of the group is joined that was not              */
     unsigned changes;            /* in the group                                         */
-    struct wb_thin_patches patches;
+    struct wb_log_edits edits;
     struct wb_prune_image image;
     uint64_t dead_image, new_dead_image;
     uint64_t dropped;
@@ -344,7 +344,7 @@ static int end_group(struct thinning *thinning)
 {
     uint64_t dead = 0;
     int r = thinning->changes > 1 ? thin_group_judge(&thinning->group, thinning->fd, thinning->is_new,
-                                                     &thinning->patches, &thinning->image, &dead)
+                                                     &thinning->edits, &thinning->image, &dead)
                                   : judge_single(thinning);
 
     thinning->dead_image += dead;
@@ -453,7 +453,7 @@ static int walk(struct thinning *thinning)
 
 /* ---- in the compaction's hands --------------------------------------------------------------- */
 
-static int look(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end)
+static int look(void *data, struct wb_object object, enum wb_object_file file, int fd)
 {
     struct thinning *thinning = data;
     int r;
@@ -463,22 +463,14 @@ static int look(void *data, struct wb_object object, enum wb_object_file file, i
     r = walk(thinning);
     if (r != 0)
         return r == WB_DAMAGED ? -EBADMSG : r;
-    if (thinning->patches.list->len == 0)
+    if (thinning->edits.list->len == 0)
         return 0;
-    r = wb_thin_patch_indexes(&thinning->patches, fd, thinning->indexes);
-    wb_thin_patches_settle(&thinning->patches);
-    *ret_end = thinning->patches.end;
+    r = wb_log_edits_indexes(&thinning->edits, fd, thinning->indexes);
+    wb_log_edits_settle(&thinning->edits);
     /* What goes leaves its bytes to the record before it, which a copy may have got already. */
     if (r >= 0 && !thinning->thin->dry_run)
         r = wb_erased_mark_thinned(thinning->store->dir_fd, wb_store_tick(thinning->store));
     return r < 0 ? r : 1;
-}
-
-static void overlay(void *data, uint8_t *bytes, size_t length, uint64_t offset)
-{
-    const struct thinning *thinning = data;
-
-    wb_thin_overlay(&thinning->patches, bytes, length, offset);
 }
 
 /* Also punches what a crash left there: the log shows which versions were dropped. Later, the image could be another
@@ -496,7 +488,7 @@ static void init(struct thinning *thinning)
 {
     thin_group_init(&thinning->change);
     thin_group_init(&thinning->group);
-    wb_thin_patches_init(&thinning->patches);
+    wb_log_edits_init(&thinning->edits);
     wb_prune_image_init(&thinning->image);
     thinning->indexes = g_array_new(FALSE, FALSE, sizeof(struct wb_record));
 }
@@ -505,7 +497,7 @@ static void deinit(struct thinning *thinning)
 {
     thin_group_deinit(&thinning->change);
     thin_group_deinit(&thinning->group);
-    wb_thin_patches_deinit(&thinning->patches);
+    wb_log_edits_deinit(&thinning->edits);
     wb_prune_image_deinit(&thinning->image);
     g_array_unref(thinning->indexes);
 }
@@ -513,7 +505,7 @@ static void deinit(struct thinning *thinning)
 int wb_thin_log(struct wb_store *store, struct wb_object object, struct wb_thin *thin)
 {
     struct thinning thinning = {.store = store, .thin = thin};
-    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .done = punch, .data = &thinning};
+    struct wb_compact_forget forget = {.look = look, .edits = &thinning.edits, .done = punch, .data = &thinning};
     struct wb_compact compact = {.flags = thin->dry_run ? WB_COMPACT_DRY : 0, .before = WB_WHEN_PRESENT,
                                  .stop = thin->stop, .stop_data = thin->data, .forget = &forget};
     int r;

@@ -8,7 +8,6 @@
  */
 #include "maintain/thin/thin_replaced.h"
 
-#include "base/checksum.h"
 #include "base/cleanup.h"
 #include "maintain/prune/prune_parts.h"
 #include "maintain/thin/thin_changes.h"
@@ -112,37 +111,16 @@ struct replacing {
     struct wb_thinner *thinner;
     struct wb_thin_saves saves;
     struct wb_thin_plan plan;
-    struct wb_thin_patches patches;
+    struct wb_log_edits edits;
     GArray *indexes;
     int fd;
     uint8_t data[WB_SCAN_BUFFER];
 };
 
-/* ---- other bytes ----------------------------------------------------------------------------- */
-
-/* A FILLER or THINNED, which is [from, to) of the log. */
-static int patch_with_zeros(struct replacing *work, struct wb_record *record, uint64_t from, uint64_t to)
-{
-    uint8_t head[WB_HEAD_SIZE + WB_BODY_MAX], end[16];
-    g_autofree uint8_t *zeros = g_try_malloc0(to - from);
-    int length;
-
-    if (!zeros)
-        return -ENOMEM;
-    record->payload_length = (uint32_t)(to - from) - WB_FILLER_SIZE;
-    record->payload_check = record->payload_length > 0 ? wb_checksum(zeros, record->payload_length) : 0;
-    length = wb_record_encode(record, head);
-    if (length < 0)
-        return length;
-    wb_record_encode_end(record, end);
-    wb_thin_patch_bytes(&work->patches, from, head, (size_t)length, to - from);
-    wb_thin_patch_zeros(&work->patches, from + (uint64_t)length, record->payload_length);
-    wb_thin_patch_bytes(&work->patches, to - WB_TRAILER_SIZE, end, WB_TRAILER_SIZE, WB_TRAILER_SIZE);
-    return 0;
-}
+/* ---- the edits ----------------------------------------------------------------------------- */
 
 /* Empties the record; `until`, unless 0: up to that change, no state is kept. */
-static int patch_away(struct replacing *work, const struct wb_record *was, uint64_t from, int64_t until)
+static void empty(struct replacing *work, const struct wb_record *was, uint64_t from, int64_t until)
 {
     struct wb_record record = {.type = until ? WB_REC_THINNED : WB_REC_FILLER, .op = WB_OP_NONE, .when = was->when,
                                .flags = was->flags & WB_RECORD_MORE};
@@ -152,11 +130,11 @@ static int patch_away(struct replacing *work, const struct wb_record *was, uint6
         record.flags |= was->flags & WB_RECORD_THINNED;
         record.thinned.until = until;
     }
-    return patch_with_zeros(work, &record, from, was->offset + was->total);
+    wb_log_edits_empty(&work->edits, &record, from, was->offset + was->total);
 }
 
 /* Of a change of names, the directory's attributes stay. */
-static int patch_names(struct replacing *work, uint64_t offset, int64_t until)
+static int empty_names(struct replacing *work, uint64_t offset, int64_t until)
 {
     uint8_t bytes[WB_HEAD_SIZE + WB_BODY_MAX + 16];
     struct wb_record record, attr = {.type = WB_REC_ATTR, .op = WB_OP_NONE, .flags = WB_RECORD_MORE};
@@ -177,12 +155,13 @@ static int patch_names(struct replacing *work, uint64_t offset, int64_t until)
     length += wb_record_encode_end(&attr, bytes + length);
     if (length != ATTR_SIZE)
         return -EBADMSG;
-    wb_thin_patch_bytes(&work->patches, offset, bytes, ATTR_SIZE, ATTR_SIZE);
-    return patch_away(work, &record, offset + ATTR_SIZE, until);
+    wb_log_edits_bytes(&work->edits, offset, bytes, ATTR_SIZE, ATTR_SIZE);
+    empty(work, &record, offset + ATTR_SIZE, until);
+    return 0;
 }
 
 /* In a record by which `was` lost a name, puts `now` in its place. */
-static int patch_loss(struct replacing *work, uint64_t offset, struct wb_object was, struct wb_object now,
+static int replace_loser(struct replacing *work, uint64_t offset, struct wb_object was, struct wb_object now,
                       const struct wb_attrs *attrs)
 {
     struct wb_record record;
@@ -198,55 +177,57 @@ static int patch_loss(struct replacing *work, uint64_t offset, struct wb_object 
         slot->object = now;
         slot->attrs = *attrs;
         record.flags |= WB_RECORD_THINNED;
-        return wb_thin_patch_record(&work->patches, &record);
+        return wb_log_edits_replace(&work->edits, &record);
     }
     return -EBADMSG;
 }
 
 /* What the last of them went through, the file before them did: it lost the name, and perhaps was removed elsewhere. */
-static int patch_end(struct replacing *work, const struct wb_thin_save *first, const struct wb_thin_save *last)
+static int edit_end(struct replacing *work, const struct wb_thin_save *first, const struct wb_thin_save *last)
 {
     const struct wb_attrs *attrs = first->in_place ? &first->before_removed_attrs : &first->before_attrs;
-    int r = patch_loss(work, last->lost_at, last->object, first->before, &first->before_attrs);
+    int r = replace_loser(work, last->lost_at, last->object, first->before, &first->before_attrs);
 
     if (r == 0 && last->moved)
-        r = patch_loss(work, last->removed_at, last->object, first->before, attrs);
+        r = replace_loser(work, last->removed_at, last->object, first->before, attrs);
     return r;
 }
 
-static int patch_save(struct replacing *work, const struct wb_thin_save *save, int64_t until)
+static int edit_save(struct replacing *work, const struct wb_thin_save *save, int64_t until)
 {
     const struct wb_thin_attr *attrs = wb_thin_saves_attrs(&work->saves, save->object);
-    int r = patch_names(work, save->born_at, 0);
+    int r = empty_names(work, save->born_at, 0);
 
     if (r == 0)
-        r = patch_names(work, save->took_at, until);
+        r = empty_names(work, save->took_at, until);
     if (r == 0 && save->in_place)
-        r = patch_names(work, save->before_removed_at, 0);
+        r = empty_names(work, save->before_removed_at, 0);
     for (guint i = 0; r == 0 && i < save->attr_records; i++) {
         struct wb_record record;
 
         r = wb_log_probe(work->fd, attrs[i].offset, work->data, &record);
+        if (r == 0 && record.type != WB_REC_ATTR)
+            r = -EBADMSG;
         if (r == 0)
-            r = record.type == WB_REC_ATTR ? patch_away(work, &record, record.offset, 0) : -EBADMSG;
+            empty(work, &record, record.offset, 0);
     }
     return r;
 }
 
 /* Saves [newest, oldest] of the list. */
-static int patch_run(struct replacing *work, guint newest, guint oldest)
+static int edit_run(struct replacing *work, guint newest, guint oldest)
 {
     const struct wb_thin_save *all = (const struct wb_thin_save *)(const void *)work->saves.list->data;
-    int r = patch_end(work, &all[oldest], &all[newest]);
+    int r = edit_end(work, &all[oldest], &all[newest]);
 
     for (guint i = newest; r == 0 && i <= oldest; i++)
-        r = patch_save(work, &all[i], i == oldest ? all[newest].lost : 0);
+        r = edit_save(work, &all[i], i == oldest ? all[newest].lost : 0);
     return r;
 }
 
 /* Patches a planned run, if the catalog still has it: an erasure may have written the catalog anew in between.
  * `ends` leads from `lost` to the save. */
-static int patch_planned(struct replacing *work, struct wb_thin_run *run, GHashTable *ends)
+static int edit_planned(struct replacing *work, struct wb_thin_run *run, GHashTable *ends)
 {
     const struct wb_thin_save *all = (const struct wb_thin_save *)(const void *)work->saves.list->data;
     const struct wb_thin_save *last = g_hash_table_lookup(ends, &run->lost);
@@ -258,10 +239,10 @@ static int patch_planned(struct replacing *work, struct wb_thin_run *run, GHashT
         if (i + 1 == work->saves.list->len || all[i + 1].name != last->name || all[i + 1].lost_at != all[i].took_at)
             return 0;
     run->done = all[i].took == run->took && wb_object_equal(all[i].before, run->before);
-    return run->done ? patch_run(work, newest, i) : 0;
+    return run->done ? edit_run(work, newest, i) : 0;
 }
 
-static int patch_all(struct replacing *work)
+static int edit_all(struct replacing *work)
 {
     g_autoptr(GHashTable) ends = g_hash_table_new(g_int64_hash, g_int64_equal);
     const struct wb_thin_options *options = &work->thinner->options;
@@ -274,7 +255,7 @@ static int patch_all(struct replacing *work)
     }
     for (guint i = 0; r == 0 && i < work->plan.runs->len; i++)
         r = options->stop(options->data) ? -ECANCELED
-                                         : patch_planned(work, &g_array_index(work->plan.runs, struct wb_thin_run, i),
+                                         : edit_planned(work, &g_array_index(work->plan.runs, struct wb_thin_run, i),
                                                          ends);
     return r;
 }
@@ -304,7 +285,7 @@ static int find_indexes(struct replacing *work)
     return r == WB_DAMAGED ? -EBADMSG : MIN(r, 0);
 }
 
-static int look(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end)
+static int look(void *data, struct wb_object object, enum wb_object_file file, int fd)
 {
     struct replacing *work = data;
     struct wb_store *store = work->thinner->store;
@@ -315,32 +296,24 @@ static int look(void *data, struct wb_object object, enum wb_object_file file, i
     wb_thin_saves_init(&work->saves, object);
     r = wb_thin_saves_find(&work->saves, fd, is_over, work->thinner);
     if (r == 0)
-        r = patch_all(work);
-    if (r == 0 && work->patches.list->len > 0)
+        r = edit_all(work);
+    if (r == 0 && work->edits.list->len > 0)
         r = find_indexes(work);
-    if (r == 0 && work->patches.list->len > 0)
-        r = wb_thin_patch_indexes(&work->patches, fd, work->indexes);
-    if (r < 0 || work->patches.list->len == 0)
+    if (r == 0 && work->edits.list->len > 0)
+        r = wb_log_edits_indexes(&work->edits, fd, work->indexes);
+    if (r < 0 || work->edits.list->len == 0)
         return r;
-    wb_thin_patches_settle(&work->patches);
-    *ret_end = work->patches.end;
+    wb_log_edits_settle(&work->edits);
     if (!work->thinner->options.dry_run)
         r = wb_erased_mark_thinned(store->dir_fd, wb_store_tick(store));
     return r < 0 ? r : 1;
-}
-
-static void overlay(void *data, uint8_t *bytes, size_t length, uint64_t offset)
-{
-    const struct replacing *work = data;
-
-    wb_thin_overlay(&work->patches, bytes, length, offset);
 }
 
 static int rewrite_catalog(struct replacing *work)
 {
     struct wb_thinner *thinner = work->thinner;
     const struct wb_thin_options *options = &thinner->options;
-    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .data = work};
+    struct wb_compact_forget forget = {.look = look, .edits = &work->edits, .data = work};
     struct wb_compact compact = {.flags = options->dry_run ? WB_COMPACT_DRY : 0, .before = WB_WHEN_PRESENT,
                                  .stop = options->stop, .stop_data = options->data, .forget = &forget};
     int r = wb_compact_log(thinner->store, &compact, work->saves.dir, WB_FILE_CATALOG);
@@ -417,7 +390,7 @@ int wb_thin_replaced(struct wb_thinner *thinner, struct wb_object dir)
     work = g_new0(struct replacing, 1);
     work->thinner = thinner;
     wb_thin_saves_init(&work->saves, dir);
-    wb_thin_patches_init(&work->patches);
+    wb_log_edits_init(&work->edits);
     work->plan = (struct wb_thin_plan){g_array_new(FALSE, FALSE, sizeof(struct wb_thin_run)),
                                        g_array_new(FALSE, FALSE, sizeof(struct wb_prune_body))};
     work->indexes = g_array_new(FALSE, FALSE, sizeof(struct wb_record));
@@ -428,7 +401,7 @@ int wb_thin_replaced(struct wb_thinner *thinner, struct wb_object dir)
     g_array_unref(work->indexes);
     g_array_unref(work->plan.runs);
     g_array_unref(work->plan.bodies);
-    wb_thin_patches_deinit(&work->patches);
+    wb_log_edits_deinit(&work->edits);
     wb_thin_saves_deinit(&work->saves);
     /* The catalog was deleted meanwhile, or its damage counts as an unknown span by now. */
     return r == -ENOENT || r == -EBADMSG ? 0 : r;

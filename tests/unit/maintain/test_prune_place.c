@@ -232,7 +232,7 @@ static void check_fillers(int fd)
     while (wb_log_reader_next(&reader, &record) == 0 && record.offset < border) {
         check_trailer(fd, &record);
         /* No piece begins with a head in two sectors. */
-        if (record.type != WB_REC_FILLER && record.offset % SECTOR + WB_PRUNE_FILLER_HEAD > SECTOR) {
+        if (record.type != WB_REC_FILLER && record.offset % SECTOR + WB_FILLER_HEAD > SECTOR) {
             left += record.total;
             continue;
         }
