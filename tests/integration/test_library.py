@@ -395,6 +395,7 @@ def test_the_example_runs_with_the_installed_library(compiler, installed, mount,
     _, environment = installed
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", "wayback"], env=environment, check=True, text=True,
                            stdout=subprocess.PIPE).stdout.split()
+    assert [flag for flag in flags if "glib" in flag] == []
     example = tmp_path / "example"
     subprocess.run([*compiler, "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-o", example, ROOT / "docs/example.c",
                     "-x", "none", *flags], check=True, env=environment)
