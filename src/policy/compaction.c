@@ -19,11 +19,6 @@ enum wb_compact_mode wb_compact_mode_find(const char *name)
     return mode;
 }
 
-void wb_compaction_init(struct wb_compaction *compaction)
-{
-    *compaction = (struct wb_compaction){.mode = WB_MODE_DELTA_ZSTD, .rest = 300};
-}
-
 void wb_compaction_deinit(struct wb_compaction *compaction)
 {
     g_clear_pointer(&compaction->rules, g_ptr_array_unref);

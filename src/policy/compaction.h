@@ -32,7 +32,6 @@ struct wb_compaction {
     struct wb_room reserve;    /* of the device, so much stays free while something is packed        */
 };
 
-void wb_compaction_init(struct wb_compaction *compaction);
 void wb_compaction_deinit(struct wb_compaction *compaction);
 
 /* Whether anything is packed. */

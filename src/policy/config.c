@@ -13,6 +13,7 @@ struct wb_config_parser {
     void *data;
     bool failed;
     GHashTable *seen;            /* "section\nkey": the line */
+    const struct wb_config_key *key; /* whose value is being read */
     struct wb_policy_rule *rule; /* of the section with patterns that we are in, or NULL: it could not be read */
     struct {
         unsigned line, column;
@@ -21,6 +22,9 @@ struct wb_config_parser {
 
 #define WB_COMPLAIN(parser, line, column, ...) \
     wb_config_complain_of(config_parser_complain, (parser), (line), (column), __VA_ARGS__)
+
+/* Added where somebody put a comment behind a value. */
+#define WB_COMMENT_HINT " (a comment takes a line of its own)"
 
 /* The part of wayback.conf that says what may be forgotten: [path ...], and keys of [history]. */
 
@@ -31,7 +35,6 @@ struct wb_config_parser {
 
 static void config_parser_complain(const struct wb_config_mistake *mistake, void *data);
 static int64_t config_number(const char *text, size_t length, int64_t most);
-static const char *config_comment_hint(const char *value);
 static int64_t config_duration(const char *text);
 
 static bool config_is_path_section(const char *section)
@@ -108,16 +111,14 @@ static void config_take_path(struct wb_config_parser *parser, const struct wb_co
         complain_form(parser, line, line->section);
 }
 
-/* compact; WB_MODES: it was complained of. */
-static enum wb_compact_mode config_compact_mode(struct wb_config_parser *parser, const struct wb_config_line *line)
+/* The value is none of those that the key allows. */
+static void invalid(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    enum wb_compact_mode mode = wb_compact_mode_find(line->value);
+    const struct wb_config_key *key = parser->key;
+    g_autofree char *example = key->example ? g_strdup_printf(", e.g. %s = %s", key->name, key->example) : g_strdup("");
 
-    if (mode == WB_MODES)
-        WB_COMPLAIN(parser, line->number, line->value_column,
-                    "compact = %s: invalid; use none, zstd, delta or delta+zstd%s",
-                    line->value, config_comment_hint(line->value));
-    return mode;
+    WB_COMPLAIN(parser, line->number, line->value_column, "%s = %s: invalid; use %s%s%s", key->name, line->value,
+                key->allowed, example, strchr(line->value, '#') ? WB_COMMENT_HINT : "");
 }
 
 /* Those of a section that was read without a mistake, once more. */
@@ -137,9 +138,7 @@ static void take_history(struct wb_config_parser *parser, const struct wb_config
     enum wb_recording recording = wb_recording_find(line->value);
 
     if (recording == WB_RECORDINGS)
-        WB_COMPLAIN(parser, line->number, line->value_column,
-                    "history = %s: invalid; use write (record every change), close (record content at each close) or "
-                    "none%s", line->value, config_comment_hint(line->value));
+        invalid(parser, line);
     else
         wb_path_rules_add(&parser->config->recording.list, line->section, parser->rule->line,
                           patterns_of(parser, line), recording);
@@ -175,7 +174,8 @@ static bool take_step(struct wb_config_parser *parser, struct wb_retention *rete
     else if (count == WB_THIN_MAX)
         why = "there are more than 16 steps";
     if (why) {
-        WB_COMPLAIN(parser, line->number, column, "thin: %s: %s%s", word, why, config_comment_hint(line->value));
+        WB_COMPLAIN(parser, line->number, column, "thin: %s: %s%s", word, why,
+                    strchr(line->value, '#') ? WB_COMMENT_HINT : "");
         return false;
     }
     retention->thin[count].step = step;
@@ -218,10 +218,7 @@ static void take_versions(struct wb_config_parser *parser, struct wb_retention *
         most = config_number(dots + 2, strlen(dots + 2), WB_VERSIONS_MAX);
     if (!dots || least < 0 || most < 0 || (length > 0 && least == 0) || (dots[2] != '\0' && most == 0) ||
         (length == 0 && dots[2] == '\0'))
-        WB_COMPLAIN(parser, line->number, line->value_column,
-                    "keep-versions = %s: invalid; use MIN..MAX, MIN.. or ..MAX, from 1 to %d, e.g. keep-versions = "
-                    "5..100%s",
-                    line->value, WB_VERSIONS_MAX, config_comment_hint(line->value));
+        invalid(parser, line);
     else if (most && least > most)
         WB_COMPLAIN(parser, line->number, line->value_column,
                     "keep-versions = %s: MIN is greater than MAX; use MIN..MAX, e.g. keep-versions = 5..100",
@@ -252,9 +249,7 @@ static void take_keep(struct wb_config_parser *parser, const struct wb_config_li
     said(rule, WB_RETENTION_KEEP, line);
     rule->retention.aged = true;
     if (keep < 0)
-        WB_COMPLAIN(parser, line->number, line->value_column,
-                    "keep = %s: invalid; use an age from 1s to %uy, or forever, e.g. keep = 30d%s",
-                    line->value, WB_SPAN_YEARS, config_comment_hint(line->value));
+        invalid(parser, line);
     else
         rule->retention.keep = keep;
 }
@@ -316,31 +311,27 @@ static bool parse_room(const char *text, struct wb_room *ret)
     return true;
 }
 
-static void take_room(struct wb_config_parser *parser, const struct wb_config_line *line, struct wb_room *room,
-                      const char *example)
+static void take_room(struct wb_config_parser *parser, const struct wb_config_line *line, struct wb_room *room)
 {
     if (!parse_room(line->value, room))
-        WB_COMPLAIN(parser, line->number, line->value_column,
-                    "%s = %s: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
-                    "of the device from 1%% to 99%%, e.g. %s%s", line->key, line->value, example,
-                    config_comment_hint(line->value));
+        invalid(parser, line);
 }
 
 static void take_max_size(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    take_room(parser, line, &parser->config->policy.max_size, "max-size = 20G");
+    take_room(parser, line, &parser->config->policy.max_size);
     parser->max_size.line = line->number;
     parser->max_size.column = line->column;
 }
 
 static void take_user_max_size(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    take_room(parser, line, &parser->config->policy.user_max, "user-max-size = 5G");
+    take_room(parser, line, &parser->config->policy.user_max);
 }
 
 static void take_reserve(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    take_room(parser, line, &parser->config->policy.reserve, "reserve = 10%");
+    take_room(parser, line, &parser->config->policy.reserve);
     parser->reserve.line = line->number;
     parser->reserve.column = line->column;
 }
@@ -432,15 +423,9 @@ const char *wb_period_name(enum wb_period period)
     return period_names[period];
 }
 
-void wb_config_init(struct wb_config *config)
-{
-    *config = (struct wb_config){.user_snapshots = WB_USER_SNAPSHOTS};
-    wb_compaction_init(&config->compaction);
-    wb_policy_init(&config->policy);
-}
-
 void wb_config_deinit(struct wb_config *config)
 {
+    g_clear_pointer(&config->settings, g_array_unref);
     wb_compaction_deinit(&config->compaction);
     wb_recording_rules_deinit(&config->recording);
     wb_policy_deinit(&config->policy);
@@ -530,12 +515,6 @@ static int64_t config_number(const char *text, size_t length, int64_t most)
     return length > 0 ? value : -1;
 }
 
-/* What to add where somebody put a comment behind a value. */
-static const char *config_comment_hint(const char *value)
-{
-    return strchr(value, '#') ? " (a comment takes a line of its own)" : "";
-}
-
 /* How many snapshots of a period to keep; the key is its name. */
 static void take_period(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
@@ -543,9 +522,7 @@ static void take_period(struct wb_config_parser *parser, const struct wb_config_
     int64_t keep = config_number(line->value, strlen(line->value), WB_KEEP_MAX);
 
     if (keep < 0)
-        COMPLAIN(parser, line, line->value_column,
-                 "%s = %s: invalid; use a number from 0 to %d, e.g. %s = 24%s", line->key, line->value,
-                 WB_KEEP_MAX, line->key, config_comment_hint(line->value));
+        invalid(parser, line);
     while (strcmp(line->key, period_names[period]) != 0)
         period++;
     parser->config->snapshots.periods[period].set = true;
@@ -557,9 +534,7 @@ static void take_user_snapshots(struct wb_config_parser *parser, const struct wb
     int64_t count = config_number(line->value, strlen(line->value), WB_KEEP_MAX);
 
     if (count < 0)
-        COMPLAIN(parser, line, line->value_column,
-                 "user-snapshots = %s: invalid; use a number from 0 to %d, e.g. user-snapshots = 100%s", line->value,
-                 WB_KEEP_MAX, config_comment_hint(line->value));
+        invalid(parser, line);
     parser->config->user_snapshots = (unsigned)MAX(count, 0);
 }
 
@@ -590,9 +565,7 @@ static void take_every(struct wb_config_parser *parser, const struct wb_config_l
         keep = config_number(count, strlen(count), WB_KEEP_MAX);
     }
     if (seconds < 1 || seconds > WB_EVERY_MAX || keep < 0)
-        COMPLAIN(parser, line, line->value_column,
-                 "every = %s: invalid; use an interval from 1s to 24h and the number to keep (at most %d), e.g. "
-                 "every = 10m:36%s", line->value, WB_KEEP_MAX, config_comment_hint(line->value));
+        invalid(parser, line);
     schedule->every = seconds >= 1 && seconds <= WB_EVERY_MAX ? (unsigned)seconds : 1;
     schedule->periods[WB_EVERY].set = true;
     schedule->periods[WB_EVERY].keep = (unsigned)MAX(keep, 0);
@@ -607,20 +580,18 @@ static void take_at(struct wb_config_parser *parser, const struct wb_config_line
     if (text[digits] == ':' && strlen(text + digits + 1) == 2)
         minute = config_number(text + digits + 1, 2, 59);
     if (hour < 0 || minute < 0)
-        COMPLAIN(parser, line, line->value_column,
-                 "at = %s: invalid; use a time of day from 00:00 to 23:59, e.g. at = 03:30%s", text,
-                 config_comment_hint(text));
+        invalid(parser, line);
     else
         parser->config->snapshots.at = (unsigned)(hour * 60 + minute);
 }
 
 static void take_compact(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    enum wb_compact_mode mode = config_compact_mode(parser, line);
+    enum wb_compact_mode mode = wb_compact_mode_find(line->value);
 
     if (mode == WB_MODES)
-        return;
-    if (config_is_path_section(line->section))
+        invalid(parser, line);
+    else if (config_is_path_section(line->section))
         wb_path_rules_add(&parser->config->compaction.rules, line->section, parser->rule->line,
                           patterns_of(parser, line), mode);
     else
@@ -632,9 +603,7 @@ static void take_compact_after(struct wb_config_parser *parser, const struct wb_
     int64_t seconds = config_duration(line->value);
 
     if (seconds < 1 || seconds > WB_REST_MAX)
-        COMPLAIN(parser, line, line->value_column,
-                 "compact-after = %s: invalid; use an interval from 1s to 366d, e.g. compact-after = 5m%s",
-                 line->value, config_comment_hint(line->value));
+        invalid(parser, line);
     else
         parser->config->compaction.rest = (unsigned)seconds;
 }
@@ -649,74 +618,136 @@ static void take_commands(struct wb_config_parser *parser, const struct wb_confi
     }
     /* Until it is corrected, nothing is recorded that this line may have been meant to keep secret. */
     parser->config->commands = WB_COMMANDS_NONE;
-    COMPLAIN(parser, line, line->value_column, "commands = %s: invalid; use none, name or full%s", line->value,
-             config_comment_hint(line->value));
+    invalid(parser, line);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Sections that a key may stand in. */
-enum { IN_SNAPSHOTS = 1, IN_HISTORY = 2, IN_PATH = 4 };
+#define COUNT .syntax = "COUNT", .allowed = "a number from 0 to " G_STRINGIFY(WB_KEEP_MAX)
+#define SIZE .syntax = "SIZE", .allowed = "a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share " \
+    "of the device from 1% to 99%"
 
-/*
- * Every key: its parser, and its lines in a new file: a comment, and the key with its default or an example (NULL:
- * none). The order is that of a new file and of messages that list the keys.
- */
-static const struct config_key {
-    const char *name;
-    unsigned sections;
-    void (*take)(struct wb_config_parser *parser, const struct wb_config_line *line);
-    const char *help;
-} config_keys[] = {
-    {"hourly", IN_SNAPSHOTS, take_period,
-     "# Every state can be read without them (`file@14:03`): snapshots are named times, listed by\n"
-     "# `vsnap list` and in `.snapshot`. How many of each kind to keep:\n"
-     "#hourly = 24\n"},
-    {"daily", IN_SNAPSHOTS, take_period,
-     "#daily = 7\n"},
-    {"weekly", IN_SNAPSHOTS, take_period,
-     "#weekly = 4\n"},
-    {"monthly", IN_SNAPSHOTS, take_period,
-     "#monthly = 12\n"},
-    {"at", IN_SNAPSHOTS, take_at,
-     "# The time of day of the daily, weekly (Monday) and monthly (the 1st) ones:\n"
-     "#at = 00:00\n"},
-    {"every", IN_SNAPSHOTS, take_every,
-     "# Snapshots at any other interval, here every ten minutes, and how many of them to keep:\n"
-     "#every = 10m:36\n"},
-    {"user-snapshots", IN_SNAPSHOTS, take_user_snapshots,
-     "# How many snapshots each ordinary user may create of their own directories:\n"
-     "#user-snapshots = 1024\n"},
-    {"compact", IN_HISTORY | IN_PATH, take_compact,
-     "# Idle history is packed (compressed) in the background. With none, only vcompact packs it.\n"
-     "#compact = delta+zstd\n"},
-    {"compact-after", IN_HISTORY, take_compact_after,
-     "#compact-after = 5m\n"},
-    {"keep", IN_HISTORY | IN_PATH, take_keep,
-     "# How long replaced versions and deleted files are kept in any case. (If they do not fit, changes\n"
-     "# fail as on any full disk; use vrm or vprune then. A snapshot protects everything since it was\n"
-     "# created.)\n"
-     "keep = 7d\n"},
-    {"reserve", IN_HISTORY, take_reserve,
-     "# After that they are kept while this much of the device is free; else the oldest are deleted:\n"
-     "reserve = 5%\n"},
-    {"max-size", IN_HISTORY, take_max_size,
-     "# Or while the history uses no more than this:\n"
-     "#max-size = 200G\n"},
-    {"user-max-size", IN_HISTORY, take_user_max_size,
-     "# The limit for the history of the changes of each user except root. At the limit, the oldest of it is\n"
-     "# deleted, or changes of this user fail:\n"
-     "#user-max-size = 20G\n"},
-    {"thin", IN_HISTORY | IN_PATH, take_thin,
-     "# Of older versions, keep the last of each hour for a month, and of each day for a year:\n"
-     "#thin = 1h:30d 1d:1y\n"},
-    {"keep-versions", IN_HISTORY | IN_PATH, take_keep_versions, NULL},
-    {"commands", IN_HISTORY, take_commands,
-     "\n"
-     "# Changes are recorded with the command line. Root, the user who mounted and the same user see its\n"
-     "# arguments, others only the name of the program. Record only that name (name), or nothing (none):\n"
-     "#commands = full\n"},
-    {"history", IN_PATH, take_history, NULL},
+const struct wb_config_key wb_config_keys[] = {
+    {"hourly", WB_IN_SNAPSHOTS, take_period, COUNT, .example = "24",
+     .help = "A snapshot at each full hour; the newest COUNT are kept, from 0 to 10000.",
+     .sample = "# Every state can be read without them (`file@14:03`): snapshots are named times, listed by\n"
+               "# `vsnap list` and in `.snapshot`. How many of each kind to keep:\n"
+               "#hourly = 24\n"},
+    {"daily", WB_IN_SNAPSHOTS, take_period, COUNT, .example = "24",
+     .help = "A snapshot each day, at the time set by *at*.", .sample = "#daily = 7\n"},
+    {"weekly", WB_IN_SNAPSHOTS, take_period, COUNT, .example = "24",
+     .help = "A snapshot each Monday, at the time set by *at*.", .sample = "#weekly = 4\n"},
+    {"monthly", WB_IN_SNAPSHOTS, take_period, COUNT, .example = "24",
+     .help = "A snapshot on the first of each month, at the time set by *at*.", .sample = "#monthly = 12\n"},
+    {"at", WB_IN_SNAPSHOTS, take_at, .syntax = "HH:MM", .allowed = "a time of day from 00:00 to 23:59",
+     .initial = "00:00", .example = "03:30",
+     .help = "The time of day of daily, weekly and monthly snapshots, local time.",
+     .manual = "If the clocks are set back and the time occurs twice, the first one counts; if they skip it, the "
+               "snapshot is created later by the same amount.",
+     .sample = "# The time of day of the daily, weekly (Monday) and monthly (the 1st) ones:\n"
+               "#at = 00:00\n"},
+    {"every", WB_IN_SNAPSHOTS, take_every, .syntax = "INTERVAL:COUNT", .example = "10m:36",
+     .allowed = "an interval from 1s to 24h and the number to keep (at most " G_STRINGIFY(WB_KEEP_MAX) ")",
+     .help = "A snapshot in each INTERVAL, counted from midnight, from *1s* to *24h*: *10m:36*, *1h30m:8*.",
+     .sample = "# Snapshots at any other interval, here every ten minutes, and how many of them to keep:\n"
+               "#every = 10m:36\n"},
+    {"user-snapshots", WB_IN_SNAPSHOTS, take_user_snapshots, COUNT, .initial = "1024", .example = "100",
+     .help = "The number of snapshots that each ordinary user may have, from 0 to 10000.",
+     .manual = "It does not apply to root and the user who mounted. Existing snapshots are not deleted.",
+     .sample = "# How many snapshots each ordinary user may create of their own directories:\n"
+               "#user-snapshots = 1024\n"},
+    {"compact", WB_IN_HISTORY | WB_IN_PATH, take_compact, .syntax = "none | zstd | delta | delta+zstd",
+     .allowed = "none, zstd, delta or delta+zstd", .initial = "delta+zstd",
+     .help = "How the daemon packs history that has not changed for *compact-after*.",
+     .manual = "It is packed if that saves a tenth of its bytes and at least 4 KiB. This key may be in sections with "
+               "patterns, too (below): the last one that matches and sets it counts, else the value here.\n"
+               "delta+zstd\tThe smallest result: deleted and replaced files are stored as differences from the newest "
+               "one of the same name, which is compressed; records of changes are compressed.\n"
+               "delta\tThe same, but the newest one is not compressed, so it is read without unpacking.\n"
+               "zstd\tDeleted and replaced files are compressed, but not stored as differences: more bytes, and half "
+               "as much to unpack for a reader.\n"
+               "none\tThe daemon packs nothing; packed history is not unpacked.\n"
+               "For records of changes to a file in place, the name counts through which it was changed last; they "
+               "are packed unless that is set to *none*. For a removed directory, only the names in it are known, not "
+               "its path.",
+     .sample = "# Idle history is packed (compressed) in the background. With none, only vcompact packs it.\n"
+               "#compact = delta+zstd\n"},
+    {"compact-after", WB_IN_HISTORY, take_compact_after, .syntax = "INTERVAL",
+     .allowed = "an interval from 1s to 366d", .initial = "5m", .example = "5m",
+     .help = "How long history must be unchanged before it is packed, from *1s* to *366d*.",
+     .manual = "It is packed some time after that: the daemon scans the whole store in about four times the interval, "
+               "or in 43 minutes if that is longer.",
+     .sample = "#compact-after = 5m\n"},
+    {"keep", WB_IN_HISTORY | WB_IN_PATH, take_keep, .syntax = "AGE",
+     .allowed = "an age from 1s to " G_STRINGIFY(WB_SPAN_YEARS) "y, or forever", .example = "30d",
+     .help = "Keep every version younger than that: *90s*, *1h30m*, *30d*, *1y*, up to *100y*.",
+     .manual = "*forever* keeps all.",
+     .sample = "# How long replaced versions and deleted files are kept in any case. (If they do not fit, changes\n"
+               "# fail as on any full disk; use vrm or vprune then. A snapshot protects everything since it was\n"
+               "# created.)\n"
+               "keep = 7d\n"},
+    {"reserve", WB_IN_HISTORY, take_reserve, SIZE, .example = "10%",
+     .help = "The space to keep free on the device of the store.",
+     .sample = "# After that they are kept while this much of the device is free; else the oldest are deleted:\n"
+               "reserve = 5%\n"},
+    {"max-size", WB_IN_HISTORY, take_max_size, SIZE, .example = "20G",
+     .help = "The maximum size of the history on the disk.",
+     .manual = "In bytes, with K, M, G, T (powers of 1024; KiB and so on mean the same, KB and so on powers of 1000), "
+               "or a share of the device, *20%*.",
+     .sample = "# Or while the history uses no more than this:\n"
+               "#max-size = 200G\n"},
+    {"user-max-size", WB_IN_HISTORY, take_user_max_size, SIZE, .example = "5G",
+     .help = "The maximum size of the history of the changes of each user except root.",
+     .manual = "By default there is no limit. See *Users* above.",
+     .sample = "# The limit for the history of the changes of each user except root. At the limit, the oldest\n"
+               "# of it is deleted, or changes of this user fail:\n"
+               "#user-max-size = 20G\n"},
+    {"thin", WB_IN_HISTORY | WB_IN_PATH, take_thin, .syntax = "STEP:SPAN ...",
+     .help = "Of older versions, keep the last of each STEP for SPAN.",
+     .manual = "*thin = 1h:2d 1d:30d 1w:1y* keeps the state at the end of each hour for two days, of each day for "
+               "thirty days, of each week for a year. Steps are counted from 1970-01-01 00:00 UTC, so that days end "
+               "at midnight UTC and weeks on Thursdays: the result must not depend on the time zone. Steps and spans "
+               "must grow.",
+     .sample = "# Of older versions, keep the last of each hour for a month, and of each day for a year:\n"
+               "#thin = 1h:30d 1d:1y\n"},
+    {"keep-versions", WB_IN_HISTORY | WB_IN_PATH, take_keep_versions, .syntax = "MIN..MAX",
+     .allowed = "MIN..MAX, MIN.. or ..MAX, from 1 to " G_STRINGIFY(WB_VERSIONS_MAX), .example = "5..100",
+     .help = "Keep at least the newest MIN versions, including the present one, whatever their age.",
+     .manual = "Of those that neither *keep* nor a snapshot protects, keep at most MAX: if there are more, those that "
+               "would expire first are deleted first. Either number may be left out."},
+    {"commands", WB_IN_HISTORY, take_commands, .syntax = "full | name | none", .allowed = "none, name or full",
+     .initial = "full",
+     .help = "How much of the command line of a process is recorded with its changes.",
+     .manual = "\n"
+               "full\tThe program and its arguments, the first 1024 bytes. Root, the user who mounted, and processes "
+               "of the same user see all of it; other users see the base name of the program. If the arguments cannot "
+               "be read from the memory of the process in time, the kernel's name of the process, in brackets.\n"
+               "name\tThe base name of the program, for all users.\n"
+               "none\tNothing. User, group and process number are recorded in any case.\n"
+               "A new value applies from the next change on. Command lines that were recorded before are not changed; "
+               "*vrm*(1) erases the arguments of the commands that made the erased history. After mounting, this line "
+               "is used even if another line has a mistake; if this line has a mistake, no command line is recorded.",
+     .sample = "\n"
+               "# Changes are recorded with the command line. Root, the user who mounted and the same user see its\n"
+               "# arguments, others only the name of the program. Record only that name (name), or nothing (none):\n"
+               "#commands = full\n"},
+    {"history", WB_IN_PATH, take_history, .syntax = "write | close | none",
+     .allowed = "write (record every change), close (record content at each close) or none",
+     .help = "Which changes of these paths are recorded.",
+     .manual = "This key may be in these sections only; for all other paths the option *history* of the mount "
+               "applies. Of all matching sections with this key, the last one counts, but everything in a directory "
+               "that is excluded (*none*) is excluded as well.\n"
+               "write\tEvery change.\n"
+               "close\tContent from one *close*(2) to the next, as with *-o history=close*. With *onfull=continue* it "
+               "means write.\n"
+               "none\tNothing. States of that time are refused (EIO), never shown as empty or as the present state; "
+               "so is the list of an excluded directory, while its parent directory still shows its name. Earlier "
+               "states remain exact: before the first change that is not recorded, the file is recorded once. "
+               "*vstat*(1) shows a gap for the time without records. A file that was created in an excluded directory "
+               "is removed as on any disk; a file that had another name before, or has several, keeps its history.\n"
+               "A new rule applies from the next change on. A directory is recorded again when an entry of it "
+               "changes."},
+    {.name = NULL},
 };
 
 static const char template_head[] =
@@ -744,9 +775,9 @@ static const char template_sections[] =
 static void add_keys(GString *text, const char *section, unsigned in)
 {
     g_string_append(text, section);
-    for (size_t i = 0; i < G_N_ELEMENTS(config_keys); i++)
-        if ((config_keys[i].sections & in) && config_keys[i].help)
-            g_string_append(text, config_keys[i].help);
+    for (const struct wb_config_key *key = wb_config_keys; key->name; key++)
+        if ((key->sections & in) && key->sample)
+            g_string_append(text, key->sample);
     g_string_append_c(text, '\n');
 }
 
@@ -754,35 +785,41 @@ char *wb_config_template(void)
 {
     GString *text = g_string_new(template_head);
 
-    add_keys(text, "[snapshots]\n", IN_SNAPSHOTS);
-    add_keys(text, "[history]\n", IN_HISTORY);
+    add_keys(text, "[snapshots]\n", WB_IN_SNAPSHOTS);
+    add_keys(text, "[history]\n", WB_IN_HISTORY);
     g_string_append(text, template_sections);
     return g_string_free(text, FALSE);
 }
 
-static const struct config_key *find_key(const char *name, unsigned sections)
+static const struct wb_config_key *find_key(const char *name, unsigned sections)
 {
-    for (size_t i = 0; i < G_N_ELEMENTS(config_keys); i++)
-        if ((config_keys[i].sections & sections) && strcmp(config_keys[i].name, name) == 0)
-            return &config_keys[i];
+    for (const struct wb_config_key *key = wb_config_keys; key->name; key++)
+        if ((key->sections & sections) && strcmp(key->name, name) == 0)
+            return key;
     return NULL;
 }
 
 static void take_key(struct wb_config_parser *parser, const struct wb_config_line *line, unsigned in)
 {
-    const struct config_key *key = find_key(line->key, in);
-    const char *known[G_N_ELEMENTS(config_keys) + 1] = {NULL};
+    const char *known[G_N_ELEMENTS(wb_config_keys)] = {NULL};
     size_t count = 0;
 
-    if (key) {
-        key->take(parser, line);
+    parser->key = find_key(line->key, in);
+    if (parser->key) {
+        struct wb_config_setting setting = {parser->key, g_strdup(line->section), g_strdup(line->value),
+                                            line->number};
+
+        g_array_append_val(parser->config->settings, setting);
+        parser->key->take(parser, line);
         return;
     }
-    for (size_t i = 0; i < G_N_ELEMENTS(config_keys); i++)
-        if (config_keys[i].sections & in)
-            known[count++] = config_keys[i].name;
+    for (const struct wb_config_key *key = wb_config_keys; key->name; key++)
+        if (key->sections & in)
+            known[count++] = key->name;
     config_unknown(parser, line,
-                   in == IN_PATH ? "key in [path ...]" : in == IN_HISTORY ? "key in [history]" : "key in [snapshots]",
+                   in == WB_IN_PATH      ? "key in [path ...]"
+                   : in == WB_IN_HISTORY ? "key in [history]"
+                                         : "key in [snapshots]",
                    line->key, known);
 }
 
@@ -803,8 +840,8 @@ static void take(const struct wb_config_line *line, void *data)
     }
     if (line->section[0] == '\0') {
         COMPLAIN(parser, line, line->column, "%s: not in a section; a line %s must come before", line->key,
-                 find_key(line->key, IN_HISTORY)     ? "[history]"
-                 : find_key(line->key, IN_SNAPSHOTS) ? "[snapshots]"
+                 find_key(line->key, WB_IN_HISTORY)     ? "[history]"
+                 : find_key(line->key, WB_IN_SNAPSHOTS) ? "[snapshots]"
                                                      : "like [history]");
         return;
     }
@@ -818,7 +855,30 @@ static void take(const struct wb_config_line *line, void *data)
         return;
     }
     g_hash_table_insert(parser->seen, g_steal_pointer(&id), GUINT_TO_POINTER(line->number));
-    take_key(parser, line, is_path ? IN_PATH : strcmp(line->section, "history") == 0 ? IN_HISTORY : IN_SNAPSHOTS);
+    take_key(parser, line,
+             is_path ? WB_IN_PATH : strcmp(line->section, "history") == 0 ? WB_IN_HISTORY : WB_IN_SNAPSHOTS);
+}
+
+void wb_config_init(struct wb_config *config)
+{
+    struct wb_config_parser parser = {.config = config};
+
+    *config = (struct wb_config){0};
+    for (const struct wb_config_key *key = wb_config_keys; key->name; key++) {
+        struct wb_config_line line = {.section = "", .key = key->name, .value = key->initial};
+
+        parser.key = key;
+        if (key->initial)
+            key->take(&parser, &line);
+    }
+}
+
+static void free_setting(void *data)
+{
+    struct wb_config_setting *setting = data;
+
+    g_free(setting->section);
+    g_free(setting->value);
 }
 
 int wb_config_parse(struct wb_config *ret, const char *text, size_t length, wb_config_complain complain_to,
@@ -827,6 +887,8 @@ int wb_config_parse(struct wb_config *ret, const char *text, size_t length, wb_c
     struct wb_config_parser parser = {.config = ret, .complain = complain_to, .data = data};
 
     wb_config_init(ret);
+    ret->settings = g_array_new(false, false, sizeof(struct wb_config_setting));
+    g_array_set_clear_func(ret->settings, free_setting);
     parser.seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     wb_config_read_lines(text, length, take, config_parser_complain, &parser);
     config_check_policy(&parser);

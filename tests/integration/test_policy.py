@@ -2,6 +2,7 @@
 """wayback.conf, which says what may be forgotten: patterns are those of git, and the output matches what is done."""
 import json
 import os
+import pathlib
 import re
 import subprocess
 
@@ -88,6 +89,30 @@ def test_patterns_are_those_of_git(programs, tree, tmp_path_factory, patterns):
     assert not found ^ ignored(top, paths, wanted), wanted
 
 
+def test_each_key_is_listed_with_its_value_its_default_and_its_meaning(programs, tmp_path):
+    conf = tmp_path / "wayback.conf"
+    conf.write_text("[snapshots]\nevery = 10m:36\n[history]\ncompact = zstd\nthin = 1h:2d 1d:30d\n"
+                    '[path "*.o"]\nkeep = 1d\nhistory = close\n[path "b"]\nkeep = 2d\n', encoding="utf-8")
+    text = call(programs, "--check-config", conf).stdout.partition("\nKEY ")[2]
+    listed, section = {}, None
+    for line in text.splitlines()[1:]:
+        if line.startswith("["):
+            section = line[1:-1]
+            continue
+        name, value, default, meaning = re.split("  +", line, maxsplit=3)
+        assert meaning.endswith(".") and "*" not in meaning
+        listed[section, name] = tuple(None if word == "-" else word for word in (value, default))
+    assert listed == {(key["section"], key["key"]): (key["value"], key["default"])
+                      for key in json.loads(call(programs, "--check-config", "--json", conf).stdout)["keys"]}
+    page = (pathlib.Path(__file__).parents[2] / "docs/man/wayback.conf.5").read_text(encoding="utf-8")
+    assert {name for _, name in listed} == set(" ".join(re.findall(r'^\.\\" keys: (.*)', page, re.M)).split())
+    assert listed["snapshots", "every"] == ("10m:36", None) and listed["snapshots", "at"] == ("00:00", "00:00")
+    assert listed["history", "compact"] == ("zstd", "delta+zstd") and listed["history", "compact-after"] == ("5m", "5m")
+    assert listed["history", "thin"] == ("1h:2d 1d:30d", None) and listed["history", "keep"] == (None, None)
+    assert {key: value for key, value in listed.items() if key[0].startswith("path")} == {
+        ('path "*.o"', "keep"): ("1d", None), ('path "*.o"', "history"): ("close", None), ('path "b"', "keep"): ("2d", None)}
+
+
 CONF = """[history]
 keep = 1d
 thin = 1h:2d 1d:30d 1w:1y
@@ -106,7 +131,7 @@ def test_the_check_prints_the_settings(programs, tmp_path):
     conf.write_text(CONF, encoding="utf-8")
     result = call(programs, "--check-config", conf)
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[3:] == [
+    assert result.stdout.partition("\nKEY ")[0].splitlines()[3:] == [
         "versions: keep 1d, one per 1h for 2d, one per 1d for 30d, one per 7d for 1y, at least the newest 5, at most 100",
         'versions: keep 1h30m ([path "*.o" "!keep.o"], line 7)',
         'versions: keep forever ([path "/doc/**/*.tex"], line 9)',

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import random
+import re
 import time
 
 import pytest
@@ -178,7 +179,8 @@ def check_config(mount, *lines):
 
 
 def test_the_quota_is_explained(mount):
-    assert "snapshots: at most 7 for each ordinary user" in check_config(mount, "[snapshots]", "user-snapshots = 7").stdout
+    listed = check_config(mount, "[snapshots]", "user-snapshots = 7").stdout
+    assert re.search(r"^user-snapshots +7 +1024 +The number of snapshots that each ordinary user may", listed, re.M)
     for value in ("x", "-1", "99999", ""):
         result = check_config(mount, "[snapshots]", f"user-snapshots = {value}")
         assert result.returncode != 0 and "user-snapshots" in result.stdout

@@ -38,7 +38,7 @@ void wb_compact_set(struct wb_session *session, struct wb_compaction *compaction
     struct wb_compaction *next = g_memdup2(compaction, sizeof(*compaction));
 
     next->reserve = *reserve;
-    wb_compaction_init(compaction);
+    *compaction = (struct wb_compaction){0};
     pthread_mutex_lock(&session->threads.lock);
     if (session->compact_next)
         wb_compaction_deinit(session->compact_next);
@@ -166,8 +166,6 @@ static void *pack_what_rests(void *data)
     struct wb_session *session = data;
     struct wb_session_threads *threads = &session->threads;
     struct packer packer = {.session = session, .tried = wb_tried_new()};
-
-    wb_compaction_init(&packer.compaction);
 
     setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
     syscall(SYS_ioprio_set, IOPRIO_SELF, 0, IOPRIO_IDLE);

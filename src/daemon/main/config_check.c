@@ -192,6 +192,63 @@ static void print_recording(const struct wb_recording_rules *rules)
     }
 }
 
+/* ---- key by key ------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    unsigned in;
+} sections[] = {{"snapshots", WB_IN_SNAPSHOTS}, {"history", WB_IN_HISTORY}};
+
+/* The line that sets it, or NULL. */
+static const struct wb_config_setting *setting_of(const struct wb_config *config, const char *section,
+                                                  const struct wb_config_key *key)
+{
+    for (guint i = 0; i < config->settings->len; i++) {
+        const struct wb_config_setting *setting = &g_array_index(config->settings, struct wb_config_setting, i);
+
+        if (setting->key == key && strcmp(setting->section, section) == 0)
+            return setting;
+    }
+    return NULL;
+}
+
+static void print_key(const struct wb_config_key *key, const struct wb_config_setting *setting)
+{
+    const char *initial = key->initial ? key->initial : "-";
+
+    printf("%-14s  %-18s  %-10s  ", key->name, setting ? setting->value : initial, initial);
+    for (const char *at = key->help; *at; at++)
+        if (*at != '*') /* bold, in the manual page */
+            putchar(*at);
+    putchar('\n');
+}
+
+static void print_keys(const struct wb_config *config)
+{
+    const char *section = NULL;
+
+    printf("\nKEY             VALUE               DEFAULT     MEANING\n");
+    for (size_t i = 0; i < G_N_ELEMENTS(sections); i++) {
+        printf("[%s]\n", sections[i].name);
+        for (const struct wb_config_key *key = wb_config_keys; key->name; key++)
+            if (key->sections & sections[i].in)
+                print_key(key, setting_of(config, sections[i].name, key));
+    }
+    for (guint i = 0; i < config->settings->len; i++) {
+        const struct wb_config_setting *setting = &g_array_index(config->settings, struct wb_config_setting, i);
+        g_autofree char *title = wb_quote_text(setting->section);
+
+        if (!g_str_has_prefix(setting->section, "path"))
+            continue;
+        if (!section || strcmp(setting->section, section) != 0)
+            printf("[%s]\n", title);
+        section = setting->section;
+        print_key(setting->key, setting);
+    }
+}
+
+/* ---- of one path ----------------------------------------------------------------------------- */
+
 /* A path from the top of the tree, as people write it; with a slash at its end it is a directory's. g_free. */
 static char *tidy(const char *path, bool *is_directory)
 {
@@ -271,6 +328,14 @@ static void print_json_string(const char *bytes)
     g_string_append_c(text, '"');
     quoted = wb_quote_json(text->str);
     fputs(quoted, stdout);
+}
+
+static void print_json_value(const char *value)
+{
+    if (value)
+        print_json_string(value);
+    else
+        printf("null");
 }
 
 static void print_json_strings(const GPtrArray *strings)
@@ -381,6 +446,45 @@ static void print_json_recording(const struct wb_recording_rules *rules)
     printf("]");
 }
 
+static void print_json_key(const char *section, const struct wb_config_key *key,
+                           const struct wb_config_setting *setting)
+{
+    printf("{\"section\": ");
+    print_json_string(section);
+    printf(", \"key\": \"%s\", \"value\": ", key->name);
+    print_json_value(setting ? setting->value : key->initial);
+    printf(", \"default\": ");
+    print_json_value(key->initial);
+    if (setting)
+        printf(", \"line\": %u", setting->line);
+    printf("}");
+}
+
+static void print_json_keys(const struct wb_config *config)
+{
+    const char *comma = "";
+
+    printf(", \"keys\": [");
+    for (size_t i = 0; i < G_N_ELEMENTS(sections); i++) {
+        for (const struct wb_config_key *key = wb_config_keys; key->name; key++) {
+            if (!(key->sections & sections[i].in))
+                continue;
+            fputs(comma, stdout);
+            print_json_key(sections[i].name, key, setting_of(config, sections[i].name, key));
+            comma = ", ";
+        }
+    }
+    for (guint i = 0; i < config->settings->len; i++) {
+        const struct wb_config_setting *setting = &g_array_index(config->settings, struct wb_config_setting, i);
+
+        if (!g_str_has_prefix(setting->section, "path"))
+            continue;
+        printf(", ");
+        print_json_key(setting->section, setting->key, setting);
+    }
+    printf("]");
+}
+
 static void print_json(const char *path, const struct wb_config *config, char **paths)
 {
     const struct wb_path_rule *recording;
@@ -395,6 +499,7 @@ static void print_json(const char *path, const struct wb_config *config, char **
     print_json_policy(&config->policy);
     printf(", \"commands\": \"%s\"", wb_commands_name(config->commands));
     printf(", \"user_snapshots\": %u", config->user_snapshots);
+    print_json_keys(config);
     printf(", \"paths\": [");
     for (char **at = paths; at && *at; at++) {
         printf(at > paths ? ", {\"path\": " : "{\"path\": ");
@@ -443,11 +548,7 @@ static void print_text(const char *path, const struct wb_config *config, char **
         print_recording(&config->recording);
         print_compaction(&config->compaction);
         print_policy(&config->policy);
-        if (config->user_snapshots != WB_USER_SNAPSHOTS)
-            printf("snapshots: at most %u for each ordinary user\n", config->user_snapshots);
-        if (config->commands != WB_COMMANDS_FULL)
-            printf("commands: %s\n", config->commands == WB_COMMANDS_NAME ? "the name of the program is recorded"
-                                                                          : "not recorded");
+        print_keys(config);
         return;
     }
     for (char **at = paths; *at; at++)

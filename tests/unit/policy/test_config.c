@@ -76,6 +76,32 @@ START_TEST(all_keys_are_understood)
 }
 END_TEST
 
+/* The default and the example of each key are values of it, in each section that it may stand in. */
+START_TEST(test_defaults_and_examples_are_valid)
+{
+    static const char *const sections[] = {"snapshots", "history", "path \"a\""};
+
+    for (const struct wb_config_key *key = wb_config_keys; key->name; key++) {
+        const char *values[] = {key->initial, key->example};
+
+        ck_assert(key->take && key->syntax && key->help && key->sections);
+        for (unsigned i = 0; i < G_N_ELEMENTS(values) * G_N_ELEMENTS(sections); i++) {
+            const char *value = values[i / G_N_ELEMENTS(sections)], *section = sections[i % G_N_ELEMENTS(sections)];
+            g_autofree char *text = g_strdup_printf("[%s]\n%s = %s\n[history]\n%s", section, key->name, value,
+                                                    strcmp(key->name, "keep-versions") == 0 ? "thin = 1h:2d\n" : "");
+            struct wb_config config;
+
+            if (!value || !(key->sections & (1u << (i % G_N_ELEMENTS(sections)))))
+                continue;
+            config = good(text);
+            ck_assert_ptr_eq(g_array_index(config.settings, struct wb_config_setting, 0).key, key);
+            ck_assert_str_eq(g_array_index(config.settings, struct wb_config_setting, 0).value, value);
+            wb_config_deinit(&config);
+        }
+    }
+}
+END_TEST
+
 static enum wb_compact_mode mode_of(const struct wb_config *config, const char *path)
 {
     const struct wb_path_rule *rule = wb_path_rules_find(config->compaction.rules, path, false);
@@ -365,6 +391,7 @@ int main(void)
     tcase_add_test(tcase, test_packing_and_retention_are_found_separately);
     tcase_add_test(tcase, an_empty_file_means_no_snapshots);
     tcase_add_test(tcase, all_keys_are_understood);
+    tcase_add_test(tcase, test_defaults_and_examples_are_valid);
     tcase_add_test(tcase, the_template_is_right_and_so_are_its_examples);
     tcase_add_test(tcase, retention_is_understood);
     tcase_add_loop_test(tcase, each_mistake_is_reported_with_its_place, 0, G_N_ELEMENTS(bad_texts));
