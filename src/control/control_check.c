@@ -4,6 +4,7 @@
  * belong to another user: sizes, offsets of strings, their ends and the names in them are checked here, once, so that
  * the code that uses a reply need not check them.
  */
+#include "control/requests.h"
 #include "wayback/control.h"
 
 #include "wayback/at_name.h"
@@ -115,7 +116,7 @@ static bool check_names(const struct wb_control *reply)
     return true;
 }
 
-static bool check_snapshots(const struct wb_control *reply, uint32_t count)
+static bool check_snapshot_items(const struct wb_control *reply, uint32_t count)
 {
     const size_t head = offsetof(struct wb_control_snapshot, strings);
     const struct wb_control_snapshot *snapshot;
@@ -127,6 +128,16 @@ static bool check_snapshots(const struct wb_control *reply, uint32_t count)
             return false;
     }
     return true;
+}
+
+static bool check_snapshot(const struct wb_control *reply)
+{
+    return check_snapshot_items(reply, 1);
+}
+
+static bool check_snapshots(const struct wb_control *reply)
+{
+    return check_snapshot_items(reply, reply->count);
 }
 
 static bool check_changes(const struct wb_control *reply)
@@ -239,66 +250,57 @@ static bool check_budget(const struct wb_control *reply)
     return budget->keep >= 0 && reply->count <= WB_CONTROL_BUDGET_USERS_MAX;
 }
 
-static bool check_content(const struct wb_control *reply)
+/* Numbers of which each is valid. */
+static bool check_anything(const struct wb_control *reply)
 {
-    switch ((enum wb_control_command)reply->command) {
-    case WB_CONTROL_HELLO: return check_hello(reply);
-    case WB_CONTROL_VERSIONS: return check_versions(reply);
-    case WB_CONTROL_IDENTIFY: return check_identity(reply);
-    case WB_CONTROL_SNAPSHOT_CREATE: return check_snapshots(reply, 1);
-    case WB_CONTROL_SNAPSHOT_LIST: return check_snapshots(reply, reply->count);
-    case WB_CONTROL_CHANGES: return check_changes(reply);
-    case WB_CONTROL_NAMES: return check_names(reply);
-    case WB_CONTROL_SNAPSHOT_FILES: return check_files(reply);
-    case WB_CONTROL_ENTRIES: return check_entries(reply);
-    case WB_CONTROL_COMPACT: return check_compacted(reply);
-    case WB_CONTROL_USAGE: return check_usage(reply);
-    case WB_CONTROL_PRUNE: return check_pruned(reply);
-    case WB_CONTROL_BUDGET: return check_budget(reply);
-    case WB_CONTROL_THIN: return check_thinned(reply);
-    case WB_CONTROL_MOVE: return check_moved(reply);
-    case WB_CONTROL_ERASE_NAMES: return check_erased(reply);
-    case WB_CONTROL_RESTORE:
-    case WB_CONTROL_ERASE:
-    case WB_CONTROL_ERASE_BEFORE:
-    case WB_CONTROL_ERASE_MEASURE:
-    case WB_CONTROL_ERASE_VERSIONS:
-    case WB_CONTROL_SNAPSHOT_RENAME:
-    case WB_CONTROL_SNAPSHOT_DELETE: break;
-    }
     return true;
 }
 
 /* ---- all replies ------------------------------------------------------------------------------ */
 
+/* How the last of several replies is recognised. */
+enum list {
+    ONE,     /* the caller compares the number of items */
+    COUNT,   /* no items */
+    FILES,   /* no items, and the cursor is unchanged */
+    USAGE,   /* flags */
+    CHANGES, /* flags; and the cursor decreases */
+};
+
+#define REPLY(NAME, name, flags, reply, list) [WB_CONTROL_##NAME] = {check_##reply, list},
+
+static const struct {
+    bool (*check)(const struct wb_control *reply);
+    enum list list;
+} replies[] = {WB_CONTROL_REQUESTS(REPLY)};
+
 /* A reply that announces more entries must advance the cursor: otherwise a caller that requests all of them would never
  * finish. */
-static bool list_advances(uint64_t cursor, const struct wb_control *reply)
+static bool list_advances(enum list list, uint64_t cursor, const struct wb_control *reply)
 {
-    switch (reply->command) {
-    case WB_CONTROL_SNAPSHOT_LIST:
-    case WB_CONTROL_ENTRIES:
-    case WB_CONTROL_COMPACT:
-    case WB_CONTROL_PRUNE:
-    case WB_CONTROL_THIN:
+    switch (list) {
+    case ONE:
+        break;
+    case COUNT:
         return reply->count == 0 || reply->cursor > cursor;
-    case WB_CONTROL_USAGE:
+    case USAGE:
         return !(reply->flags & WB_CONTROL_USAGE_MORE) ||
                (reply->cursor > cursor && (reply->count > 0 || reply->flags & WB_CONTROL_USAGE_BUILDING));
-    case WB_CONTROL_SNAPSHOT_FILES:
+    case FILES:
         return reply->cursor > cursor || (reply->count == 0 && reply->cursor == cursor);
-    case WB_CONTROL_CHANGES:
+    case CHANGES:
         return (reply->flags & WB_CONTROL_CHANGES_BUILDING) || !(reply->flags & WB_CONTROL_CHANGES_MORE) ||
                cursor == 0 || reply->cursor <= cursor;
-    default:
-        return true;
     }
+    return true;
 }
 
 int wb_control_check(uint32_t command, uint64_t cursor, const struct wb_control *reply)
 {
-    bool right = reply->version == WB_CONTROL_VERSION && reply->command == command && check_content(reply) &&
-                 list_advances(cursor, reply);
+    const size_t known = sizeof(replies) / sizeof(*replies);
+    bool right = reply->version == WB_CONTROL_VERSION && reply->command == command && command < known &&
+                 replies[command].check && replies[command].check(reply) &&
+                 list_advances(replies[command].list, cursor, reply);
 
     return right ? 0 : -EPROTO;
 }

@@ -2,6 +2,8 @@
 """Requests from another user or mount namespace than the daemon's: uid 0 in a container is not root here."""
 import errno
 import os
+import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -92,10 +94,17 @@ def ask_from(shared, way, command, path="", flags=0):
 
 
 def test_every_request_that_changes_something_is_refused(shared, way):
-    header = open(os.path.join(os.path.dirname(__file__), "../../include/wayback/control.h"), encoding="ascii").read()
-    assert "WB_CONTROL_ERASE_MEASURE = 28" in header and " = 29" not in header  # one more: does it belong here?
-    changing = (5, 6, 8, 9, COMPACT, PRUNE, 22, 23, 24, 26, 27, 28, BUDGET)
-    assert {number: ask_from(shared, way, number, "d/f")[0] for number in changing} == dict.fromkeys(changing, errno.EREMOTE)
+    top = pathlib.Path(__file__).parents[2]
+    numbers = dict(re.findall(r"^    WB_CONTROL_(\w+) = (\d+),", (top / "include/wayback/control.h").read_text(encoding="ascii"), re.M))
+    table = dict(re.findall(r"^    X\((\w+), \w+, ([^,]+),", (top / "src/control/requests.h").read_text(encoding="ascii"), re.M))
+    changing = {name: errno.EREMOTE for name, flags in table.items() if "_CHANGES" in flags or "_HOME" in flags or name == "BUDGET"}
+    changing["RESTORE"] = errno.EXDEV  # vrevert copies then
+    assert len(changing) == 14 and len(table) == 23  # one more: does it belong here?
+    before = state(shared)
+    assert {name: ask_from(shared, way, numbers[name], "d/f")[0] for name in changing} == changing
+    for name in sorted(set(table) - set(changing)):
+        ask_from(shared, way, numbers[name], "d/f")
+    assert state(shared) == before
 
 
 def test_facts_for_root_alone_are_hidden(shared, way):

@@ -149,6 +149,15 @@ def test_the_manual_has_every_key_of_the_configuration_and_no_other():
     assert len(re.findall(r"^\\fB[a-z\\-]+ = ", result.stdout, re.M)) > 10
 
 
+def test_the_table_of_requests_has_every_number_once():
+    """Their numbers are public, the rest is not: a number without a line would be refused as unknown."""
+    public = re.search(r"enum wb_control_command \{(.*?)\n\};", text(ROOT / "include/wayback/control.h"), re.S)[1]
+    numbers = re.findall(r"^    WB_CONTROL_(\w+) = \d+,", public, re.M)
+    table = re.findall(r"^    X\((\w+), (\w+),", text(ROOT / "src/control/requests.h"), re.M)
+    assert len(numbers) > 20 and sorted(numbers) == sorted(name for name, _ in table)
+    assert all(name.lower() == function for name, function in table)
+
+
 def test_c_sources_keep_the_style():
     wrong = []
     for path in c_files("src", "include", "utils"):

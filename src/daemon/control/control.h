@@ -7,6 +7,7 @@
  * searchable now, and then where the path leads through the past.
  */
 
+#include "control/requests.h"
 #include "daemon/core/request.h"
 #include "wayback/control.h"
 
@@ -16,28 +17,10 @@ struct wb_caller {
 };
 
 /* Each fills its part of `out` and returns 0 or -errno. */
-int wb_control_versions(const struct wb_request *request, struct wb_control *out);
-int wb_control_identify(const struct wb_request *request, struct wb_control *out);
-int wb_control_changes(const struct wb_request *request, struct wb_control *out);
-int wb_control_restore(const struct wb_request *request, struct wb_control *out);
-int wb_control_erase(const struct wb_request *request, struct wb_control *out);
-int wb_control_erase_before(const struct wb_request *request, struct wb_control *out);
-int wb_control_erase_names(const struct wb_request *request, struct wb_control *out);
-int wb_control_erase_measure(const struct wb_request *request, struct wb_control *out);
-int wb_control_erase_versions(const struct wb_request *request, struct wb_control *out);
-int wb_control_compact(const struct wb_request *request, struct wb_control *out);
-int wb_control_prune(const struct wb_request *request, struct wb_control *out);
-int wb_control_thin(const struct wb_request *request, struct wb_control *out);
-int wb_control_move(const struct wb_request *request, struct wb_control *out);
-int wb_control_names(const struct wb_request *request, struct wb_control *out);
-int wb_control_snapshot_create(const struct wb_request *request, struct wb_control *out);
-int wb_control_snapshot_list(const struct wb_request *request, struct wb_control *out);
-int wb_control_snapshot_rename(const struct wb_request *request, struct wb_control *out);
-int wb_control_snapshot_delete(const struct wb_request *request, struct wb_control *out);
-int wb_control_snapshot_files(const struct wb_request *request, struct wb_control *out);
-int wb_control_entries(const struct wb_request *request, struct wb_control *out);
-int wb_control_usage(const struct wb_request *request, struct wb_control *out);
-int wb_control_budget(const struct wb_request *request, struct wb_control *out);
+#define WB_CONTROL_DECLARE(NAME, name, ...) \
+    int wb_control_##name(const struct wb_request *request, struct wb_control *out);
+WB_CONTROL_REQUESTS(WB_CONTROL_DECLARE)
+#undef WB_CONTROL_DECLARE
 
 /* Gives up the thinning that is under way, if there is one. */
 void wb_control_thin_drop(struct wb_session *session);

@@ -149,10 +149,8 @@ int wb_control_move(const struct wb_request *request, struct wb_control *out)
     struct wb_control_moved *reply = (struct wb_control_moved *)(void *)out->data;
     struct wb_session *session = request->session;
     struct wb_error why = {""};
-    int r = wb_control_need_keeper(request);
+    int r;
 
-    if (r < 0)
-        return r;
     if (*request->in->source && *request->in->source != '/')
         return -EINVAL;
     if (pthread_mutex_trylock(&session->prune_lock) != 0)

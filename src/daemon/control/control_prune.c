@@ -97,10 +97,8 @@ static int prune(const struct wb_request *request, struct wb_control *out)
 int wb_control_prune(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_session *session = request->session;
-    int r = wb_control_need_keeper(request);
+    int r;
 
-    if (r < 0)
-        return r;
     if (request->in->until <= 0 || request->in->cursor > WB_PRUNE_STEPS)
         return -EINVAL;
     if (pthread_mutex_trylock(&session->prune_lock) != 0)

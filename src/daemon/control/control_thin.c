@@ -222,10 +222,8 @@ static int thin(const struct wb_request *request, struct wb_control *out)
 int wb_control_thin(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_session *session = request->session;
-    int r = wb_control_need_keeper(request);
+    int r;
 
-    if (r < 0)
-        return r;
     if (request->in->cursor > WB_THIN_STEPS)
         return -EINVAL;
     if (pthread_mutex_trylock(&session->prune_lock) != 0)

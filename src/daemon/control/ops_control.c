@@ -21,7 +21,7 @@
 _Static_assert(sizeof(struct wb_control_hello) <= WB_CONTROL_DATA_MAX, "a reply fits");
 _Static_assert(sizeof(struct wb_control_identity) <= WB_CONTROL_DATA_MAX, "a reply fits");
 
-static int hello(const struct wb_request *request, struct wb_control *out)
+int wb_control_hello(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_session *session = request->session;
     struct wb_control_hello *reply = (struct wb_control_hello *)(void *)out->data;
@@ -48,45 +48,12 @@ static int hello(const struct wb_request *request, struct wb_control *out)
 
 /* ---- who answers ----------------------------------------------------------------------------- */
 
-enum {
-    CHANGES = 1 << 0, /* the tree or the store: not through a read-only mount          */
-    SOURCE = 1 << 1,  /* `source` is text                                              */
-    THREAD = 1 << 2,  /* may wait for others, or invalidates the kernel's cache        */
-    NOTHING = 1 << 3, /* without a history the answer is "none", and not an error      */
-    RELOCATE_LOCK = 1 << 4, /* takes relocate_lock exclusively by itself, with THREAD */
-    PLEADS = 1 << 5,  /* waits for room where the store has none, as any change (enospc_retry.h) */
-    HOME = 1 << 6,    /* for callers in the daemon's namespaces (caller.h); CHANGES implies it */
-    AS_OTHERS = 1 << 7, /* callers outside of them are refused as other users are, and may do it by other means */
-    LOOK = 1 << 8,    /* looks back, and may take long */
-};
+#define ANSWER(NAME, name, flags, ...) [WB_CONTROL_##NAME] = {wb_control_##name, flags},
 
 static const struct answer {
     int (*carry_out)(const struct wb_request *request, struct wb_control *out);
     unsigned flags;
-} answers[] = {
-    [WB_CONTROL_VERSIONS] = {wb_control_versions, LOOK | NOTHING},
-    [WB_CONTROL_IDENTIFY] = {wb_control_identify, LOOK},
-    [WB_CONTROL_CHANGES] = {wb_control_changes, LOOK | NOTHING},
-    [WB_CONTROL_RESTORE] = {wb_control_restore, CHANGES | SOURCE | THREAD | PLEADS | AS_OTHERS},
-    [WB_CONTROL_ERASE] = {wb_control_erase, CHANGES | THREAD},
-    [WB_CONTROL_ERASE_BEFORE] = {wb_control_erase_before, CHANGES | THREAD},
-    [WB_CONTROL_ERASE_NAMES] = {wb_control_erase_names, CHANGES | THREAD},
-    [WB_CONTROL_ERASE_MEASURE] = {wb_control_erase_measure, LOOK | HOME},
-    [WB_CONTROL_ERASE_VERSIONS] = {wb_control_erase_versions, CHANGES | THREAD},
-    [WB_CONTROL_SNAPSHOT_CREATE] = {wb_control_snapshot_create, CHANGES | THREAD | PLEADS},
-    [WB_CONTROL_SNAPSHOT_LIST] = {wb_control_snapshot_list, SOURCE | LOOK},
-    [WB_CONTROL_SNAPSHOT_RENAME] = {wb_control_snapshot_rename, CHANGES | THREAD | PLEADS},
-    [WB_CONTROL_SNAPSHOT_DELETE] = {wb_control_snapshot_delete, CHANGES | SOURCE | THREAD | PLEADS},
-    [WB_CONTROL_SNAPSHOT_FILES] = {wb_control_snapshot_files, SOURCE | LOOK},
-    [WB_CONTROL_ENTRIES] = {wb_control_entries, LOOK},
-    [WB_CONTROL_COMPACT] = {wb_control_compact, CHANGES | THREAD},
-    [WB_CONTROL_USAGE] = {wb_control_usage, LOOK},
-    [WB_CONTROL_PRUNE] = {wb_control_prune, CHANGES | THREAD},
-    [WB_CONTROL_BUDGET] = {wb_control_budget, 0},
-    [WB_CONTROL_THIN] = {wb_control_thin, CHANGES | THREAD},
-    [WB_CONTROL_MOVE] = {wb_control_move, CHANGES | SOURCE | THREAD | RELOCATE_LOCK},
-    [WB_CONTROL_NAMES] = {wb_control_names, SOURCE | LOOK},
-};
+} answers[] = {WB_CONTROL_REQUESTS(ANSWER)};
 
 /* NULL: there is no such request. */
 static const struct answer *answer_of(uint32_t command)
@@ -100,9 +67,9 @@ static const struct answer *answer_of(uint32_t command)
  */
 static int check_home(const struct wb_request *request, const struct answer *answer)
 {
-    if (!(answer->flags & (CHANGES | HOME)) || wb_control_is_at_home(request))
+    if (!(answer->flags & (WB_REQUEST_CHANGES | WB_REQUEST_HOME)) || wb_control_is_at_home(request))
         return 0;
-    return answer->flags & AS_OTHERS ? -EXDEV : -EREMOTE;
+    return answer->flags & WB_REQUEST_AS_OTHERS ? -EXDEV : -EREMOTE;
 }
 
 static int carry_out(const struct wb_request *request, struct wb_control *out)
@@ -112,19 +79,21 @@ static int carry_out(const struct wb_request *request, struct wb_control *out)
     const struct answer *answer = answer_of(in->command);
     int r;
 
-    if (in->command == WB_CONTROL_HELLO)
-        return hello(request, out);
+    if (answer && (answer->flags & WB_REQUEST_BARE))
+        return answer->carry_out(request, out);
     if (!answer || !memchr(in->path, '\0', sizeof(in->path)) ||
-        ((answer->flags & SOURCE) && !memchr(in->source, '\0', sizeof(in->source))))
+        ((answer->flags & WB_REQUEST_SOURCE) && !memchr(in->source, '\0', sizeof(in->source))))
         return -EINVAL;
-    if ((answer->flags & CHANGES) && session->options->read_only)
+    if ((answer->flags & WB_REQUEST_CHANGES) && session->options->read_only)
         return -EROFS;
-    if (!session->history || ((answer->flags & CHANGES) && !session->recording))
-        return answer->flags & NOTHING ? 0 : -EOPNOTSUPP;
+    if (!session->history || ((answer->flags & WB_REQUEST_CHANGES) && !session->recording))
+        return answer->flags & WB_REQUEST_NOTHING ? 0 : -EOPNOTSUPP;
     r = check_home(request, answer);
+    if (r == 0 && (answer->flags & WB_REQUEST_KEEPER))
+        r = wb_control_need_keeper(request);
     if (r < 0)
         return r;
-    if (!(answer->flags & PLEADS))
+    if (!(answer->flags & WB_REQUEST_PLEADS))
         return answer->carry_out(request, out);
     wb_enospc_retry_begin(request->session);
     do {
@@ -166,12 +135,12 @@ static void run(struct wb_session *session, struct wb_lane_job *lane_job)
 {
     struct job *job = (struct job *)lane_job;
     unsigned flags = answer_of(job->in.command)->flags;
-    bool gate = !(flags & RELOCATE_LOCK);
+    bool gate = !(flags & WB_REQUEST_RELOCATES);
 
     if (gate)
         wb_relocate_lock_shared(session);
     /* Nobody waits for the answer. */
-    if (flags & LOOK && fuse_session_exited(session->fuse))
+    if (flags & WB_REQUEST_LOOK && fuse_session_exited(session->fuse))
         fuse_reply_err(job->request.req, ENODEV);
     else
         serve(&job->request);
@@ -217,8 +186,8 @@ void wb_ops_control(struct wb_session *session, fuse_req_t req, struct wb_node *
     int r;
 
     wb_stages_retry(session);
-    if (past && answer && (answer->flags & (THREAD | LOOK))) {
-        r = start(&request, answer->flags & LOOK ? wb_past_lane(past, uid, &past->looks) : &past->changes);
+    if (past && answer && (answer->flags & (WB_REQUEST_THREAD | WB_REQUEST_LOOK))) {
+        r = start(&request, answer->flags & WB_REQUEST_LOOK ? wb_past_lane(past, uid, &past->looks) : &past->changes);
         if (r < 0)
             fuse_reply_err(req, -r);
     } else {
