@@ -52,7 +52,6 @@ CYCLES = [
     ["store/cache/gaps.c", "store/cache/log_mtime.c", "store/cache/logs.c", "store/cache/settling.c",
      "store/cache/tail_loss.c", "store/graveyard/graveyard.c", "store/object/object_log.c",
      "store/open/signpost_arrive.c", "store/open/store.c", "store/tables/manifest.c", "store/timeline/timeline.c"],
-    ["store/inflight/inflight.c", "store/inflight/lost_slots.c", "store/inflight/spans.c"],
 ]
 
 

@@ -9,6 +9,7 @@
 #include "store/directory/shard.h"
 #include "store/inflight/lost_content.h"
 #include "store/inflight/spans.h"
+#include "time/ctime_clock.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -173,7 +174,7 @@ static void *look_at_tree(void *data)
     struct wb_session *session = data;
     struct survey survey = {.session = session};
     struct wb_dir root = wb_inode_dir(session->nodes.root, session->src_fd);
-    int64_t begun = wb_spans_clock();
+    int64_t begun = wb_ctime_clock();
     unsigned moves = atomic_load(&session->store->dir_moves), unseen;
 
     setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);

@@ -21,6 +21,7 @@
 #include "store/parts.h"
 #include "store/tables/manifest.h"
 #include "store/timeline/timeline.h"
+#include "time/ctime_clock.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -724,7 +725,7 @@ static int sync_all(struct wb_store *store)
 int wb_store_sync_all(struct wb_store *store)
 {
     /* A change in this same tick may be made after this. */
-    int64_t begun = wb_spans_clock() - 1;
+    int64_t begun = wb_ctime_clock() - 1;
     int r;
 
     if (!store->writable)

@@ -7,7 +7,6 @@
  * files, and each gets a GAP that says so.
  */
 #include "store/inflight/lost_content.h"
-#include "store/inflight/spans.h"
 #include "store/inflight/stages.h"
 #include "store/parts.h"
 #include "store/timeline/timeline.h"
@@ -15,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "format/object_key.h"
+#include "time/ctime_clock.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -131,7 +131,7 @@ static int sync_fs(struct wb_store *store, int fd)
 
 int wb_store_sync_content(struct wb_store *store)
 {
-    int64_t begun = wb_spans_clock() - 1;
+    int64_t begun = wb_ctime_clock() - 1;
     GHashTable *objects;
     int r;
 

@@ -20,7 +20,7 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
-#include "store/inflight/spans.h"
+#include "time/ctime_clock.h"
 #include "wayback/when.h"
 #include <endian.h>
 #include <errno.h>
@@ -81,7 +81,7 @@ int wb_inflight_write_rested(const struct wb_inflight *inflight, int dir_fd)
         r = wb_pread_exact(inflight->fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
     /* The copy was synced as a whole, so all of its content is on the disk. */
     if (r == 0)
-        tail.synced = htole64((uint64_t)wb_spans_clock());
+        tail.synced = htole64((uint64_t)wb_ctime_clock());
     return r < 0 ? r : wb_pwrite_full(fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
 }
 

@@ -19,7 +19,7 @@
  */
 int wb_lost_content_open(struct wb_store *store);
 
-/* Reports that all content of SRC written before `until` (by wb_spans_clock) is on stable storage. */
+/* Reports that all content of SRC written before `until` (by wb_ctime_clock) is on stable storage. */
 void wb_lost_content_synced(struct wb_store *store, int64_t until);
 
 /* Reports that all deleted files were examined since `floor`. */

@@ -5,9 +5,9 @@
 #include "base/io.h"
 #include "store/inflight/inflight_parts.h"
 #include "store/inflight/lost_content.h"
-#include "store/inflight/spans.h"
 #include "store/log/log.h"
 #include "store/parts.h"
+#include "time/ctime_clock.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -208,9 +208,9 @@ int wb_lost_content_open(struct wb_store *store)
     if (!store->ordered)
         store->content_synced = 0;
     else if (store->stamps.cut != wb_inflight_clock(tail.content_cut))
-        note_cut(store, wb_spans_clock());
+        note_cut(store, wb_ctime_clock());
     else if (store->is_new)
-        store->content_synced = wb_spans_clock();
+        store->content_synced = wb_ctime_clock();
     else
         return 0;
     r = write_tail(store, store->stamps.cut);

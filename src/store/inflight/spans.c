@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "store/inflight/inflight_parts.h"
 #include "store/inflight/lost_slots.h"
+#include "time/ctime_clock.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -46,28 +47,6 @@ struct wb_spans {
     _Atomic int64_t synced; /* all records before this are on stable storage */
     atomic_uint active;
 };
-
-static int64_t nanoseconds(struct timespec now)
-{
-    return now.tv_sec * WB_WHEN_SECOND + now.tv_nsec;
-}
-
-/* A time that no ctime given by the kernel so far exceeds. */
-static int64_t latest_ctime(void)
-{
-    struct timespec now;
-
-    timespec_get(&now, TIME_UTC);
-    return nanoseconds(now);
-}
-
-int64_t wb_spans_clock(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    return nanoseconds(now);
-}
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -327,7 +306,7 @@ void wb_spans_enter(struct wb_store *store)
     /* A thread becomes active only after its span exists: changes during the pause belong to no recorder. */
     pthread_mutex_lock(&spans->lock);
     /* A write to bare SRC a moment ago may have the ctime of this tick. */
-    now = spans->fresh ? wb_spans_next_tick() : wb_spans_clock();
+    now = spans->fresh ? wb_ctime_next_tick() : wb_ctime_clock();
     if (spans->active == 0 && (spans->fresh || now > spans->end + PAUSE || now < spans->begin)) {
         begin_another(store, now);
         spans->fresh = false;
@@ -343,7 +322,7 @@ void wb_spans_leave(struct wb_store *store)
 
     if (!spans || !spans->writes)
         return;
-    now = latest_ctime();
+    now = wb_ctime_latest();
     /* The clock was set back during a change. */
     if (now < spans->begin) {
         pthread_mutex_lock(&spans->lock);
@@ -366,8 +345,8 @@ void wb_spans_end_opening(struct wb_store *store)
     pthread_mutex_lock(&spans->lock);
     /* Any process may change SRC until it is mounted over: wait for a later tick, which this span does not contain. */
     spans->fresh = true;
-    begin_at(store, spans->begin, latest_ctime());
-    wb_spans_next_tick();
+    begin_at(store, spans->begin, wb_ctime_latest());
+    wb_ctime_next_tick();
     pthread_mutex_unlock(&spans->lock);
     atomic_fetch_sub(&spans->active, 1);
 }
@@ -409,10 +388,10 @@ static void forget_later(struct table *table, int64_t synced)
 static int64_t end_of_lost_time(int64_t known)
 {
     struct timespec up;
-    int64_t now = latest_ctime(), boot;
+    int64_t now = wb_ctime_latest(), boot;
 
     clock_gettime(CLOCK_BOOTTIME, &up);
-    boot = now - nanoseconds(up);
+    boot = now - (up.tv_sec * WB_WHEN_SECOND + up.tv_nsec);
     return boot > known ? boot : now;
 }
 
@@ -425,7 +404,7 @@ static void take_tail(const struct wb_store *store, struct table *table, const s
 {
     int64_t begin = wb_inflight_clock(tail->begin), end = wb_inflight_clock(tail->end);
     int64_t synced = wb_inflight_clock(tail->synced);
-    struct wb_span left = {begin, end == OPEN_END ? latest_ctime() : MAX(begin, end) + KILL_SLACK};
+    struct wb_span left = {begin, end == OPEN_END ? wb_ctime_latest() : MAX(begin, end) + KILL_SLACK};
 
     if (lost_power && synced > 0 && is_apart(store)) {
         forget_later(table, synced);
@@ -475,17 +454,6 @@ static int read_tail(int dir_fd, struct wb_inflight_file *file)
     return fd < 0 ? fd : wb_pread_full(fd, file, sizeof(*file), 0, &length);
 }
 
-int64_t wb_spans_next_tick(void)
-{
-    static const struct timespec pause = {.tv_nsec = 200 * 1000};
-    int64_t now = latest_ctime(), next;
-
-    /* A ctime may be finer than the clock that it comes from (Linux 6.13), and later; or the clock was set back. */
-    while ((next = wb_spans_clock()) <= now && latest_ctime() >= now)
-        nanosleep(&pause, NULL);
-    return next;
-}
-
 /*
  * The process that opens the store may uncover SRC next (an ordinary user's dead mount is detached, to be mounted
  * again): writes to it must come after the time that counts as the dead daemon's.
@@ -495,10 +463,10 @@ static void outwait_dead(const struct wb_inflight_tail *tail)
     int64_t begin = wb_inflight_clock(tail->begin), end = wb_inflight_clock(tail->end);
     int64_t until = MAX(begin, end) + KILL_SLACK;
 
-    if (begin <= 0 || end == OPEN_END || until > wb_spans_clock() + 2 * KILL_SLACK) /* or the clock was set back */
+    if (begin <= 0 || end == OPEN_END || until > wb_ctime_clock() + 2 * KILL_SLACK) /* or the clock was set back */
         return;
-    while (wb_spans_clock() <= until)
-        wb_spans_next_tick();
+    while (wb_ctime_clock() <= until)
+        wb_ctime_next_tick();
 }
 
 static int open_writer(struct wb_store *store)
@@ -506,7 +474,7 @@ static int open_writer(struct wb_store *store)
     struct wb_spans *spans = store->spans;
     struct table *table = &spans->table;
     struct wb_inflight_file file;
-    int64_t begin = store->opened > 0 ? store->opened : wb_spans_next_tick();
+    int64_t begin = store->opened > 0 ? store->opened : wb_ctime_next_tick();
     int r = read_table(store->dir_fd, table), tail = read_tail(store->dir_fd, &file);
     bool lost_power, missing = r == -ENOENT;
 
@@ -609,7 +577,7 @@ struct wb_spans *wb_spans_free(struct wb_store *store)
     if (spans->writes && store->inflight) {
         wb_spans_end_opening(store);
         add(store, (struct wb_span){spans->begin, spans->end});
-        spans->synced = wb_spans_clock();
+        spans->synced = wb_ctime_clock();
         if (write_table(store->dir_fd, &spans->table) == 0)
             begin_at(store, 0, 0);
     }
@@ -626,7 +594,7 @@ int wb_spans_follow(struct wb_store *store)
         return 0;
     pthread_mutex_lock(&store->spans->lock);
     r = write_table(store->dir_fd, &store->spans->table);
-    begin_at(store, store->spans->begin, store->spans->opening || store->spans->moving ? OPEN_END : latest_ctime());
+    begin_at(store, store->spans->begin, store->spans->opening || store->spans->moving ? OPEN_END : wb_ctime_latest());
     pthread_mutex_unlock(&store->spans->lock);
     return r;
 }
@@ -659,7 +627,7 @@ void wb_spans_end_moving(struct wb_store *store)
         return;
     pthread_mutex_lock(&store->spans->lock);
     store->spans->moving = false;
-    begin_at(store, store->spans->begin, latest_ctime());
+    begin_at(store, store->spans->begin, wb_ctime_latest());
     pthread_mutex_unlock(&store->spans->lock);
 }
 
@@ -689,14 +657,14 @@ static int change_tail(int dir_fd, void (*change)(struct wb_inflight_tail *tail)
 static void open_end(struct wb_inflight_tail *tail)
 {
     if (tail->begin == 0)
-        tail->begin = htole64((uint64_t)wb_spans_clock());
+        tail->begin = htole64((uint64_t)wb_ctime_clock());
     tail->end = htole64((uint64_t)OPEN_END);
 }
 
 static void close_end(struct wb_inflight_tail *tail)
 {
     if (wb_inflight_clock(tail->end) == OPEN_END)
-        tail->end = htole64((uint64_t)latest_ctime());
+        tail->end = htole64((uint64_t)wb_ctime_latest());
 }
 
 int wb_spans_begin_offline(int dir_fd)
@@ -711,7 +679,7 @@ int wb_spans_end_offline(int dir_fd)
 
 int wb_spans_begin_anew(int dir_fd)
 {
-    struct table old, table = {.floor = latest_ctime()};
+    struct table old, table = {.floor = wb_ctime_latest()};
 
     /* A power cut that the table does not account for concerns times before the floor. */
     if (read_table(dir_fd, &old) == 0)
@@ -756,7 +724,7 @@ static bool reader_has(const struct wb_store *store, int64_t ctime)
     for (int i = 0; !found && i < LOOKS; i++) {
         look(store);
         found = spans->absent || is_in(spans, ctime);
-        if (found || ctime < latest_ctime() - WB_WHEN_SECOND)
+        if (found || ctime < wb_ctime_latest() - WB_WHEN_SECOND)
             break;
         nanosleep(&pause, NULL);
     }
@@ -795,7 +763,7 @@ bool wb_spans_has(const struct wb_store *store, int64_t ctime, bool is_dir)
         return false;
     /* Nothing is known of a future time: some clock was wrong. */
     return !spans || (spans->writes ? writer_has(spans, ctime) : reader_has(store, ctime)) ||
-           ctime > latest_ctime() + WB_WHEN_SECOND;
+           ctime > wb_ctime_latest() + WB_WHEN_SECOND;
 }
 
 int64_t wb_spans_before(const struct wb_store *store, int64_t ctime, bool is_dir)

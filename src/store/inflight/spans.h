@@ -54,7 +54,7 @@ static inline struct wb_store *wb_spans_entered(struct wb_store *store)
     __attribute__((cleanup(wb_spans_leavep), unused)) struct wb_store *in_span = wb_spans_entered(store)
 
 /*
- * Reports that all records before `until` (by wb_spans_clock) are on stable storage. With the store on another disk, an
+ * Reports that all records before `until` (by wb_ctime_clock) are on stable storage. With the store on another disk, an
  * object with a later ctime after a power cut counts as changed by another process: its records may be lost.
  */
 void wb_spans_synced(struct wb_store *store, int64_t until);
@@ -122,12 +122,3 @@ int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime, 
 
 /* For a store that another one has replaced: stops all writes. */
 void wb_spans_abandon(struct wb_store *store);
-
-/*
- * Waits for the next tick of that clock (milliseconds), and returns it. A change by another process a moment ago may
- * have the ctime of the tick before.
- */
-int64_t wb_spans_next_tick(void);
-
-/* CLOCK_REALTIME_COARSE: no later ctime of the kernel is older than this. */
-int64_t wb_spans_clock(void);

@@ -11,8 +11,8 @@
 #include "base/io.h"
 #include "format/object_key.h"
 #include "store/inflight/lost_slots.h"
-#include "store/inflight/spans.h"
 #include "store/parts.h"
+#include "time/ctime_clock.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -353,7 +353,7 @@ int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
 {
     struct wb_stages *stages = store->stages;
     uint8_t data[WB_STAGE_SIZE];
-    int64_t clock = wb_spans_clock();
+    int64_t clock = wb_ctime_clock();
     unsigned slot = 0;
     bool at_once;
     int r;
@@ -463,7 +463,7 @@ int wb_stages_sync(struct wb_store *store)
 int wb_stages_sync_begin(struct wb_store *store)
 {
     struct wb_stages *stages = store->stages;
-    int64_t now = wb_spans_clock(), before;
+    int64_t now = wb_ctime_clock(), before;
 
     if (!stages)
         return 0;

@@ -19,6 +19,7 @@
 #include "store/inflight/spans.h"
 #include "store/log/log_index.h"
 #include "store/tables/spenders.h"
+#include "time/ctime_clock.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -354,7 +355,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         flags &= ~(unsigned)(WB_STORE_CREATE | WB_STORE_ANOTHER);
 
     if (store->writable)
-        store->opened = wb_spans_next_tick();
+        store->opened = wb_ctime_next_tick();
     r = store->writable ? check_identity(store, why) : 0;
     if (r == 0)
         r = open_place(store, store_path, &flags, &traces, home, why);
@@ -413,7 +414,7 @@ void wb_store_claim(struct wb_store *store)
 
 static void sync_all_content(struct wb_store *store)
 {
-    int64_t begun = wb_spans_clock() - 1;
+    int64_t begun = wb_ctime_clock() - 1;
 
     if (syncfs(store->dir_fd) == 0 && (store->grave_fd < 0 || syncfs(store->grave_fd) == 0))
         wb_lost_content_synced(store, begun);

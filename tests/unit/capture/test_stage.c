@@ -7,6 +7,7 @@
 #include "store/inflight/lost_slots.h"
 #include "store/inflight/spans.h"
 #include "store/inflight/stages.h"
+#include "time/ctime_clock.h"
 #include "wayback/when.h"
 
 /* Stages: changes that count together, the view of the past meanwhile, and the effects of a crash. */
@@ -377,7 +378,7 @@ START_TEST(slots_are_on_the_disk_before_their_changes)
     ck_assert_uint_eq(syncs, 2);
     wb_stages_sync_end(tree.store);
     /* And those that begin after it and have ended before the next one, not at all. */
-    wb_spans_next_tick();
+    wb_ctime_next_tick();
     slots[2] = add_stage(2);
     wb_stages_remove(tree.store, slots[2]);
     ck_assert_int_eq(wb_stages_sync(tree.store), 0);
@@ -419,38 +420,38 @@ static int64_t lost_since(void)
 
 START_TEST(losses_of_a_power_cut_are_noted_before)
 {
-    int64_t before = wb_spans_next_tick(), since, second;
+    int64_t before = wb_ctime_next_tick(), since, second;
     int slots[3];
 
     tree.store->ordered = true;
     slots[0] = add_stage(0);
     since = lost_since();
     ck_assert_int_ge(since, before);
-    ck_assert_int_le(since, wb_spans_clock());
-    wb_spans_next_tick();
+    ck_assert_int_le(since, wb_ctime_clock());
+    wb_ctime_next_tick();
     slots[1] = add_stage(1);
     ck_assert_int_eq(lost_since(), since);
     wb_stages_remove(tree.store, slots[1]);
     ck_assert_int_eq(lost_since(), since);
     /* A sync writes the slot to the disk; one that begins during it is there at once, */
-    second = wb_spans_next_tick();
+    second = wb_ctime_next_tick();
     ck_assert_int_eq(wb_stages_sync_begin(tree.store), 0);
     ck_assert_int_eq(lost_since(), 0);
     slots[1] = add_stage(1);
     ck_assert_int_eq(lost_since(), 0);
     wb_stages_sync_end(tree.store);
-    wb_spans_next_tick();
+    wb_ctime_next_tick();
     slots[2] = add_stage(2);
     ck_assert_int_gt(lost_since(), second);
     /* and one that begins in the tick in which a sync began: files that were just synced have a ctime of then. */
     do {
         wb_stages_remove(tree.store, slots[2]);
-        since = wb_spans_clock();
+        since = wb_ctime_clock();
         ck_assert_int_eq(wb_stages_sync_begin(tree.store), 0);
         wb_stages_sync_end(tree.store);
         slots[2] = add_stage(2);
         second = lost_since();
-    } while (wb_spans_clock() != since);
+    } while (wb_ctime_clock() != since);
     ck_assert_int_eq(second, 0);
     wb_stages_remove(tree.store, slots[2]);
     ck_assert_int_eq(lost_since(), 0);
@@ -522,8 +523,8 @@ START_TEST(if_a_slot_was_lost_nothing_is_invented)
     op_make(&tree, "f", "first");
     op_make(&tree, "rests", "as it is");
     /* Longer than the kernel's clock may lag behind. */
-    for (int64_t until = wb_spans_clock() + 30 * 1000 * 1000; wb_spans_clock() < until;)
-        wb_spans_next_tick();
+    for (int64_t until = wb_ctime_clock() + 30 * 1000 * 1000; wb_ctime_clock() < until;)
+        wb_ctime_next_tick();
     before = now();
     tree.store->ordered = true;
     if (_i)
@@ -570,7 +571,7 @@ START_TEST(if_a_slot_was_lost_nothing_is_invented)
         }
     }
     /* When the whole tree was looked at, nothing is left of it. */
-    ck_assert_int_eq(wb_spans_raise_floor(tree.store, wb_spans_clock()), 0);
+    ck_assert_int_eq(wb_spans_raise_floor(tree.store, wb_ctime_clock()), 0);
     ck_assert(wb_spans_has(tree.store, ctime, false));
     die();
     ck_assert(wb_spans_has(tree.store, ctime, false));

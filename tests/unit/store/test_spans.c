@@ -6,6 +6,7 @@
 #include "capture/unseen.h"
 #include "store/inflight/spans.h"
 #include "store/parts.h"
+#include "time/ctime_clock.h"
 #include "wayback/when.h"
 #include <check.h>
 #include <errno.h>
@@ -88,10 +89,10 @@ static void teardown(void)
 /* Longer than the pause after which another span begins, by the clock that ctime comes from. */
 static void pause_recording(void)
 {
-    int64_t until = wb_spans_clock() + 70 * WB_WHEN_SECOND / 1000;
+    int64_t until = wb_ctime_clock() + 70 * WB_WHEN_SECOND / 1000;
 
-    while (wb_spans_clock() < until)
-        wb_spans_next_tick();
+    while (wb_ctime_clock() < until)
+        wb_ctime_next_tick();
 }
 
 /* Changes the file; its ctime. */
@@ -133,7 +134,7 @@ START_TEST(the_next_tick_is_later_than_all_before)
 
     for (int i = 0; i < 10; i++) {
         timespec_get(&now, TIME_UTC);
-        ck_assert_int_gt(wb_spans_next_tick(), now.tv_sec * WB_WHEN_SECOND + now.tv_nsec);
+        ck_assert_int_gt(wb_ctime_next_tick(), now.tv_sec * WB_WHEN_SECOND + now.tv_nsec);
     }
 }
 END_TEST
@@ -145,9 +146,9 @@ START_TEST(changes_between_opening_and_the_first_record_are_not_recorded)
     store = wb_store_free(store);
     open_store(WB_STORE_WRITE);
     wb_spans_end_opening(store);
-    wb_spans_next_tick();
+    wb_ctime_next_tick();
     other = change("g");
-    wb_spans_next_tick();
+    wb_ctime_next_tick();
     first = change_recorded("h");
     ck_assert(!wb_spans_has(store, other, false));
     ck_assert(wb_spans_has(store, first, false));
@@ -294,7 +295,7 @@ static bool has(const struct wb_span *spans, unsigned count, int64_t moment)
 START_TEST(too_many_are_joined_if_they_are_close)
 {
     static struct wb_span spans[WB_SPANS_MAX + 1];
-    int64_t begin = wb_spans_clock() + WB_WHEN_SECOND, ms = WB_WHEN_SECOND / 1000;
+    int64_t begin = wb_ctime_clock() + WB_WHEN_SECOND, ms = WB_WHEN_SECOND / 1000;
     unsigned count;
 
     /* Pairs, and a long pause in the middle. */
@@ -318,7 +319,7 @@ START_TEST(below_the_floor_everything_was_checked)
     int64_t other = change_past_us("u"), later;
 
     ck_assert(!wb_spans_has(store, other, false));
-    ck_assert_int_eq(wb_spans_raise_floor(store, wb_spans_clock()), 0);
+    ck_assert_int_eq(wb_spans_raise_floor(store, wb_ctime_clock()), 0);
     ck_assert(wb_spans_has(store, other, false));
     later = change_past_us("u");
     store = wb_store_free(store);
@@ -341,7 +342,7 @@ START_TEST(marks_are_kept_when_the_floor_rises)
     log = wb_store_open_file(store, object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
     ck_assert_int_ge(log, 0);
     ck_assert_int_eq(wb_spans_is_marked(store, log, other, false), 1);
-    ck_assert_int_eq(wb_spans_raise_floor(store, wb_spans_clock()), 0);
+    ck_assert_int_eq(wb_spans_raise_floor(store, wb_ctime_clock()), 0);
     ck_assert_int_eq(wb_spans_is_marked(store, log, other, false), 1);
     ck_assert_int_lt(wb_spans_before(store, other, false), other);
     close(log);
