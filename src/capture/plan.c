@@ -4,7 +4,7 @@
 #include "capture/unseen.h"
 #include "format/object_key.h"
 #include "store/cache/gaps.h"
-#include "store/log/log_index.h"
+#include "store/object/log_index.h"
 #include "store/tables/spenders.h"
 #include "store/timeline/timeline.h"
 #include <errno.h>

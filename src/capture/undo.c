@@ -14,7 +14,7 @@
 #include "capture/unseen.h"
 #include "store/cache/preclone.h"
 #include "store/identity/flags.h"
-#include "store/log/log_index.h"
+#include "store/object/log_index.h"
 #include "store/timeline/timeline.h"
 #include <errno.h>
 #include <fcntl.h>

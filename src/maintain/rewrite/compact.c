@@ -7,7 +7,7 @@
 #include "maintain/rewrite/tried.h"
 #include "maintain/usage/room.h"
 #include "store/log/log.h"
-#include "store/log/log_index.h"
+#include "store/object/log_index.h"
 #include "wayback/error.h"
 #include "wayback/when.h"
 #include <errno.h>

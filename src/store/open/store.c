@@ -17,7 +17,7 @@
 #include "base/io.h"
 #include "store/cache/preclone.h"
 #include "store/inflight/spans.h"
-#include "store/log/log_index.h"
+#include "store/object/log_index.h"
 #include "store/tables/spenders.h"
 #include "time/ctime_clock.h"
 #include "wayback/when.h"

@@ -4,7 +4,7 @@
 #include "base/checksum.h"
 #include "maintain/rewrite/rewrite.h"
 #include "record_bytes.h"
-#include "store/log/log_index.h"
+#include "store/object/log_index.h"
 #include <sys/resource.h>
 
 /* ---- a log and its known records -------------------------------------------------------------- */

@@ -6,7 +6,7 @@
  * that is a lot of memory, or gone before it is needed; reading a head back costs less than half
  * a microsecond.
  */
-#include "store/log/log_index.h"
+#include "store/object/log_index.h"
 
 #include "store/log/log_scan.h"
 #include <errno.h>
