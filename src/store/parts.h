@@ -139,11 +139,13 @@ bool wb_log_cache_was_checked(struct wb_log_cache *cache, struct wb_object objec
 void wb_log_cache_note_checked(struct wb_log_cache *cache, struct wb_object object, enum wb_object_file file,
                                bool exists);
 
-/* wb_store_open_file without a look at the manifest. */
-int wb_store_open_file_as_is(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
-                             int flags);
+/* ---- lost records (tail_loss.c) -------------------------------------------------------------- */
 
-/* For a log that was just opened: records a lost tail as a GAP. 0 or -errno (tail_loss.c). */
+/* By the modification time of a log's file (`stamp`): whether records after the last one were lost in a power cut. */
+bool wb_log_is_short(const struct wb_store *store, int64_t stamp, int64_t last_when);
+void wb_store_set_mtime_untrusted(struct wb_store *store, struct wb_object object);
+
+/* For a log that was just opened: records a lost tail as a GAP. 0 or -errno. */
 int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct wb_object object,
                               enum wb_object_file file);
 

@@ -26,33 +26,28 @@
 #include <string.h>
 #include <unistd.h>
 
-bool wb_store_is_mtime_untrusted(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
+int wb_writeback_open(struct wb_store *store, bool make)
 {
-    pthread_mutex_t *lock = &((struct wb_store *)store)->unstamping;
-    bool found;
+    uint8_t data[WB_WRITEBACK_LIST] = {0};
+    _cleanup_close_ int fd = -1;
+    struct stat st;
+    int r = 0;
 
-    pthread_mutex_lock(lock);
-    found = file == WB_FILE_UNDO && !wb_object_is_none(object) && wb_object_equal(object, store->mtime_untrusted);
-    pthread_mutex_unlock(lock);
-    return found;
-}
-
-static void set_mtime_untrusted(struct wb_store *store, struct wb_object object)
-{
-    pthread_mutex_lock(&store->unstamping);
-    store->mtime_untrusted = object;
-    pthread_mutex_unlock(&store->unstamping);
-}
-
-void wb_log_mtime_check(struct wb_store *store)
-{
-    _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_WRITEBACK_NAME, O_RDONLY, 0);
-    uint8_t data[WB_GAP_SIZE];
-    struct wb_open_gap note;
-
-    if (fd >= 0 && wb_pread_exact(fd, data, sizeof(data), WB_WRITEBACK_NOTE) == 0 && wb_gap_decode(data, &note) == 0 &&
-        note.since == WB_WRITEBACK_STAMP && note.file == WB_FILE_UNDO)
-        set_mtime_untrusted(store, note.object);
+    if (store->settling_fd >= 0)
+        return 0;
+    fd = wb_open_own_stat(store->dir_fd, WB_WRITEBACK_NAME, O_RDWR | (make ? O_CREAT : 0), 0600, &st);
+    if (fd < 0)
+        return fd;
+    wb_gap_encode_head(data);
+    if (st.st_size < WB_WRITEBACK_LIST)
+        r = wb_pwrite_full(fd, data, sizeof(data), 0);
+    if (r == 0 && fdatasync(fd) < 0)
+        r = -errno;
+    if (r == 0)
+        r = wb_fsync_dir(store->dir_fd);
+    if (r == 0)
+        __atomic_store_n(&store->settling_fd, wb_steal_fd(&fd), __ATOMIC_RELEASE);
+    return r;
 }
 
 static int open_file(struct wb_store *store)
@@ -97,7 +92,7 @@ int wb_log_mtime_suspend(struct wb_store *store, struct wb_object object)
         r = wb_store_get_log(store, object, WB_FILE_UNDO, false, &log);
     if (r < 0)
         return r;
-    set_mtime_untrusted(store, object);
+    wb_store_set_mtime_untrusted(store, object);
     pthread_mutex_lock(&log->lock);
     log->mtime_untrusted = true;
     pthread_mutex_unlock(&log->lock);
@@ -142,7 +137,7 @@ int wb_log_mtime_resume(struct wb_store *store)
         pthread_mutex_lock(&log->lock);
     r = log ? resume_locked(store, log) : write_note(store, NULL);
     if (r == 0)
-        set_mtime_untrusted(store, WB_OBJECT_NONE);
+        wb_store_set_mtime_untrusted(store, WB_OBJECT_NONE);
     if (log)
         pthread_mutex_unlock(&log->lock);
     wb_store_put_log(store, log);

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/cache/logs_parts.h"
+#include "store/directory/shard.h"
 #include "store/inflight/spans.h"
 #include "store/inflight/stages.h"
 #include "store/parts.h"
@@ -609,7 +610,7 @@ void wb_log_cache_list(struct wb_log_cache *cache, wb_log_lister *lister, void *
 /* Records refer to cloned before-images, so the images are made durable first. */
 static int sync_images(struct wb_store *store, struct wb_object object)
 {
-    _cleanup_close_ int fd = wb_store_open_file(store, object, WB_FILE_IMAGE, O_RDONLY);
+    _cleanup_close_ int fd = wb_store_open_file_as_is(store, object, WB_FILE_IMAGE, O_RDONLY);
     _cleanup_close_ int dir = -1;
     char path[WB_OBJECT_PATH_MAX];
 
@@ -661,7 +662,7 @@ static void write_closed(struct wb_store *store)
         for (size_t i = 0; i < count; i++) {
             const struct wb_closed_log *log = &closed.items[begin + i];
 
-            fds[i] = wb_store_open_file(store, log->object, log->file, O_RDONLY | O_CLOEXEC);
+            fds[i] = wb_store_open_file_as_is(store, log->object, log->file, O_RDONLY | O_CLOEXEC);
             if (fds[i] >= 0)
                 sync_file_range(fds[i], 0, 0, SYNC_FILE_RANGE_WRITE);
         }

@@ -23,30 +23,6 @@
 
 #define TURNS 4
 
-int wb_writeback_open(struct wb_store *store, bool make)
-{
-    uint8_t data[WB_WRITEBACK_LIST] = {0};
-    _cleanup_close_ int fd = -1;
-    struct stat st;
-    int r = 0;
-
-    if (store->settling_fd >= 0)
-        return 0;
-    fd = wb_open_own_stat(store->dir_fd, WB_WRITEBACK_NAME, O_RDWR | (make ? O_CREAT : 0), 0600, &st);
-    if (fd < 0)
-        return fd;
-    wb_gap_encode_head(data);
-    if (st.st_size < WB_WRITEBACK_LIST)
-        r = wb_pwrite_full(fd, data, sizeof(data), 0);
-    if (r == 0 && fdatasync(fd) < 0)
-        r = -errno;
-    if (r == 0)
-        r = wb_fsync_dir(store->dir_fd);
-    if (r == 0)
-        __atomic_store_n(&store->settling_fd, wb_steal_fd(&fd), __ATOMIC_RELEASE);
-    return r;
-}
-
 static int write_list(struct wb_store *store, GHashTable *objects)
 {
     size_t length = (size_t)g_hash_table_size(objects) * WB_GAP_SIZE, at = 0;

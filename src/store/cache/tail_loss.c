@@ -9,12 +9,46 @@
 #include "store/timeline/timeline.h"
 
 #include "base/cleanup.h"
+#include "base/io.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 
-static bool is_short(const struct wb_store *store, int64_t stamp, int64_t last_when)
+/* ---- whether the time can be trusted (log_mtime.c) ------------------------------------------- */
+
+bool wb_store_is_mtime_untrusted(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
+{
+    pthread_mutex_t *lock = &((struct wb_store *)store)->unstamping;
+    bool found;
+
+    pthread_mutex_lock(lock);
+    found = file == WB_FILE_UNDO && !wb_object_is_none(object) && wb_object_equal(object, store->mtime_untrusted);
+    pthread_mutex_unlock(lock);
+    return found;
+}
+
+void wb_store_set_mtime_untrusted(struct wb_store *store, struct wb_object object)
+{
+    pthread_mutex_lock(&store->unstamping);
+    store->mtime_untrusted = object;
+    pthread_mutex_unlock(&store->unstamping);
+}
+
+void wb_log_mtime_check(struct wb_store *store)
+{
+    _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_WRITEBACK_NAME, O_RDONLY, 0);
+    uint8_t data[WB_GAP_SIZE];
+    struct wb_open_gap note;
+
+    if (fd >= 0 && wb_pread_exact(fd, data, sizeof(data), WB_WRITEBACK_NOTE) == 0 && wb_gap_decode(data, &note) == 0 &&
+        note.since == WB_WRITEBACK_STAMP && note.file == WB_FILE_UNDO)
+        wb_store_set_mtime_untrusted(store, note.object);
+}
+
+/* ---- a log that was just opened --------------------------------------------------------------- */
+
+bool wb_log_is_short(const struct wb_store *store, int64_t stamp, int64_t last_when)
 {
     return stamp > last_when && stamp >= store->stamps.since && stamp < store->stamps.cut;
 }
@@ -59,7 +93,7 @@ int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct
     int r;
 
     log->mtime_untrusted = wb_store_is_mtime_untrusted(store, object, file);
-    log->tail_is_lost = !log->mtime_untrusted && is_short(store, log->stamp, log->last_when);
+    log->tail_is_lost = !log->mtime_untrusted && wb_log_is_short(store, log->stamp, log->last_when);
     log->damaged_tail = wb_manifest_log_opened(store, log, object, file) && !log->tail_is_lost;
     log->tail_is_lost |= log->damaged_tail;
     if (!log->tail_is_lost || (file == WB_FILE_CATALOG && log->tail == 0))
@@ -68,98 +102,4 @@ int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct
     if (r == 0)
         wb_timeline_note(store, log, object, file);
     return r < 0 ? r : wb_manifest_log_mended(store, log, object, file);
-}
-
-/* For readers. */
-static int look_from_outside(int fd, const struct wb_store *store, int64_t stamp)
-{
-    struct wb_log_reader reader;
-    struct wb_record record;
-    int r = wb_log_reader_init(&reader, fd);
-
-    if (r < 0)
-        return r;
-    while ((r = wb_log_reader_prev(&reader, &record)) == WB_DAMAGED)
-        ;
-    wb_log_reader_deinit(&reader);
-    return r < 0 ? r : is_short(store, stamp, r == 0 ? record.when : 0);
-}
-
-/* By the stamps. */
-static int look_for_cut(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
-{
-    _cleanup_close_ int fd = -1;
-    struct wb_log *log;
-    struct stat st;
-    int64_t stamp;
-    int r;
-
-    if (store->stamps.cut == 0 || wb_store_is_mtime_untrusted(store, object, file))
-        return WB_TAIL_SOUND;
-    fd = wb_store_open_file_as_is(store, object, file, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    stamp = st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec;
-    if (stamp < store->stamps.since || stamp >= store->stamps.cut)
-        return WB_TAIL_SOUND;
-    if (!store->logs)
-        return look_from_outside(fd, store, stamp);
-    /* The store is const for readers of history; opening a log does not change the past that it describes. */
-    r = wb_store_get_log((struct wb_store *)store, object, file, false, &log);
-    if (r < 0)
-        return r == -ENOENT ? 0 : r;
-    r = log->tail_is_lost ? WB_TAIL_CUT : WB_TAIL_SOUND;
-    wb_store_put_log((struct wb_store *)store, log);
-    return r;
-}
-
-/* By the manifest. If the log was opened for writing, a GAP says what is missing. */
-static int look_for_damage(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
-{
-    struct wb_log *log;
-    int r;
-
-    if (!store->header.manifest || (store->logs && wb_log_cache_was_checked(store->logs, object, file)))
-        return WB_TAIL_SOUND;
-    r = wb_manifest_check(store, object, file);
-    if (r <= 0 || !store->logs)
-        return r > 0 ? WB_TAIL_DAMAGED : r;
-    /* A catalog is only created together with a PLACE (capture/place.c). */
-    r = wb_store_get_log((struct wb_store *)store, object, file, file == WB_FILE_UNDO, &log);
-    if (r < 0)
-        return r == -ENOENT ? WB_TAIL_DAMAGED : r;
-    r = log->tail_is_lost ? WB_TAIL_DAMAGED : WB_TAIL_SOUND;
-    wb_store_put_log((struct wb_store *)store, log);
-    return r;
-}
-
-int wb_store_tail_is_lost(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
-{
-    int r = look_for_cut(store, object, file);
-
-    return r != WB_TAIL_SOUND ? r : look_for_damage(store, object, file);
-}
-
-int wb_store_open_file(const struct wb_store *store, struct wb_object object, enum wb_object_file file, int flags)
-{
-    int fd, r;
-
-    if (file > WB_FILE_CATALOG || !store->header.manifest)
-        return wb_store_open_file_as_is(store, object, file, flags);
-    if (store->logs && wb_log_cache_was_checked(store->logs, object, file))
-        return wb_store_open_file_as_is(store, object, file, flags);
-    r = look_for_damage(store, object, file);
-    if (r < 0)
-        return r == -EBADMSG || r == -EAGAIN ? -EIO : r;
-    if (r == WB_TAIL_DAMAGED && store->logs)
-        return -EIO;
-    fd = wb_store_open_file_as_is(store, object, file, flags);
-    /* Code that reads the rest of a log also calls wb_store_tail_is_lost. */
-    if (r == WB_TAIL_DAMAGED)
-        return fd == -ENOENT ? -EIO : fd;
-    if (store->logs && wb_store_has_log((struct wb_store *)store, object, file) == (fd >= 0))
-        wb_log_cache_note_checked(store->logs, object, file, fd >= 0);
-    return fd;
 }

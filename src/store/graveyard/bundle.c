@@ -301,7 +301,7 @@ int wb_bundle_open_fd(int fd, struct wb_bundle **ret)
 int wb_bundle_open(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
                    struct wb_bundle **ret)
 {
-    int fd = wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC);
+    int fd = wb_store_open_file_as_is(store, object, file, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0)
         return fd == -ENOENT ? WB_ABSENT : fd;

@@ -459,20 +459,3 @@ struct wb_store *wb_store_free(struct wb_store *store)
     g_free(store);
     return NULL;
 }
-
-int wb_store_open_file_as_is(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
-                             int flags)
-{
-    bool buried = file == WB_FILE_DATA || file == WB_FILE_DIR;
-    int fd, dir_fd = buried ? store->grave_fd : store->dir_fd;
-    char path[WB_OBJECT_PATH_MAX];
-
-    if (dir_fd < 0)
-        return -ENOENT;
-    wb_object_path(object, file, path);
-    if (!buried)
-        return wb_open_own(dir_fd, path, flags, 0600);
-    /* The file belonged to a user, and may not be of the type that the records say: do not wait for a pipe. */
-    fd = openat(dir_fd, path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
-    return fd < 0 ? -errno : fd;
-}
