@@ -101,6 +101,8 @@ struct wb_timeline *wb_timeline_free(struct wb_store *store);
 /* ---- the cache of logs (logs.c) -------------------------------------------------------------- */
 
 struct wb_log_cache *wb_log_cache_new(unsigned limit);
+/* May be NULL. Before other threads use the cache. */
+void wb_log_cache_set_manifest(struct wb_log_cache *cache, struct wb_manifest *manifest);
 /* How many logs may stay open: WB_LOGS_OPEN, and more where the process may have more than 1024 descriptors. */
 unsigned wb_logs_limit(void);
 struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache);

@@ -9,6 +9,7 @@
 #include "capture/capture.h"
 #include "store/cache/preclone.h"
 #include "store/cache/gaps.h"
+#include "store/cache/manifest_logs.h"
 #include "store/tables/manifest.h"
 #include "store/timeline/timeline.h"
 #include "wayback/when.h"
@@ -54,7 +55,7 @@ static void sync_once(struct wb_session *session, struct syncing *state)
         wb_preclone_age(store);
         wb_stages_retry(session);
         report_gaps(session, &state->gaps);
-        state->content |= wb_manifest_complete(store, WB_MANIFEST_BUDGET) > 0;
+        state->content |= wb_manifest_logs_complete(store, WB_MANIFEST_BUDGET) > 0;
     }
     /* Before the file system writes down by itself what the records are of. */
     changed = atomic_exchange(&session->dirty, false);
@@ -62,7 +63,7 @@ static void sync_once(struct wb_session *session, struct syncing *state)
     r = changed && store->ordered ? wb_store_sync_all(store) : 0;
     if (r == 0 && state->seconds == 0 && state->content) {
         state->content = false;
-        wb_manifest_capture(store);
+        wb_manifest_logs_capture(store);
         r = store->ordered ? wb_store_sync_content(store) : wb_store_sync_all(store);
         if (r == 0)
             wb_manifest_write(store);

@@ -17,10 +17,10 @@
 
 #include "base/cleanup.h"
 #include "capture/recovery/recover.h"
-#include "store/tables/manifest.h"
 #include "capture/capture.h"
 #include "maintain/prune/prune.h"
 #include "store/cache/gaps.h"
+#include "store/cache/manifest_logs.h"
 #include "store/graveyard/body_sums.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -366,7 +366,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
 
         /* Nobody has a file open any more. What a kill kept from being listed is, as far as it is not too much. */
         if (session->recording) {
-            wb_manifest_complete(session->store, WB_MANIFEST_BUDGET);
+            wb_manifest_logs_complete(session->store, WB_MANIFEST_BUDGET);
             wb_body_sums_make(session->store, &summing);
         }
         if (session->recording && wb_store_sync_all(session->store) < 0)

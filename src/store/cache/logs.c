@@ -63,6 +63,11 @@ struct wb_log_cache *wb_log_cache_new(unsigned limit)
     return cache;
 }
 
+void wb_log_cache_set_manifest(struct wb_log_cache *cache, struct wb_manifest *manifest)
+{
+    cache->manifest = manifest;
+}
+
 static void entry_free(struct log_entry *entry)
 {
     wb_log_free(entry->log);
@@ -737,16 +742,5 @@ int wb_store_sync_all(struct wb_store *store)
     wb_stages_sync_end(store);
     if (r == 0)
         wb_spans_synced(store, begun);
-    return r;
-}
-
-int wb_store_sync_listed(struct wb_store *store)
-{
-    int r;
-
-    wb_manifest_capture(store);
-    r = wb_store_sync_all(store);
-    if (r == 0)
-        wb_manifest_write(store);
     return r;
 }

@@ -4,6 +4,7 @@
  * interrupted creation is simply repeated.
  */
 #include "store/cache/gaps.h"
+#include "store/cache/manifest_logs.h"
 #include "store/directory/signpost.h"
 #include "store/directory/store_place.h"
 #include "store/identity/identities.h"
@@ -247,6 +248,8 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_e
         r = wb_gaps_open(store, false);
     if (r == 0)
         r = wb_manifest_open(store);
+    if (r == 0)
+        wb_log_cache_set_manifest(store->logs, store->manifest);
     if (r == -EMLINK)
         return wb_error_set(why, r,
                             "the store %s has a file with another hard link elsewhere (a backup with hard "
@@ -430,7 +433,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
         wb_gaps_flush(store);
     store->timeline = wb_timeline_free(store);
     if (store->logs && store->writable) {
-        wb_manifest_complete(store, WB_MANIFEST_BUDGET);
+        wb_manifest_logs_complete(store, WB_MANIFEST_BUDGET);
         wb_store_sync_listed(store);
     }
     pthread_mutex_destroy(&store->rewriting);

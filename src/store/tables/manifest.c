@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "store/tables/manifest.h"
-#include "store/cache/logs_parts.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
-#include "store/directory/shard.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -624,7 +622,6 @@ int wb_manifest_open(struct wb_store *store)
             return r;
         manifest->shards_damaged = r < 0;
     }
-    store->logs->manifest = manifest;
     if (manifest->shards_damaged)
         return 0;
     if (store->stamps.unclean) {
@@ -965,7 +962,7 @@ int wb_manifest_sync(struct wb_store *store)
 
 /* ---- writing entries ------------------------------------------------------------------------------------ */
 
-static bool capture_log(void *data, const struct wb_manifest_entry *entry)
+bool wb_manifest_put(void *data, const struct wb_manifest_entry *entry)
 {
     struct wb_manifest *manifest = data;
     bool taken;
@@ -976,17 +973,12 @@ static bool capture_log(void *data, const struct wb_manifest_entry *entry)
     return taken;
 }
 
-void wb_manifest_capture(struct wb_store *store)
+void wb_manifest_capture(struct wb_manifest *manifest)
 {
-    struct wb_manifest *manifest = store->manifest;
-
-    if (!manifest)
-        return;
     pthread_mutex_lock(&manifest->pending_lock);
     for (uint32_t i = 0; i < manifest->used; i++)
         manifest->pending[i].ready = true;
     pthread_mutex_unlock(&manifest->pending_lock);
-    wb_log_cache_list(store->logs, capture_log, manifest);
 }
 
 static int compare(const void *a, const void *b)
@@ -1093,79 +1085,25 @@ void wb_manifest_write(struct wb_store *store)
 
 /* ---- completing ------------------------------------------------------------------------------------------ */
 
-struct completing {
-    struct wb_store *store;
-    unsigned left;   /* logs that may be opened */
-    unsigned looked; /* logs that were sought in the manifest */
-};
-
-/* Whether a log may reach further than its entry says: a killed daemon wrote records after it was listed last. */
-static bool may_reach_further(const struct wb_store *store, const struct wb_manifest_entry *entry)
+bool wb_manifest_begin_shard(struct wb_manifest *manifest, unsigned shard)
 {
-    char path[WB_OBJECT_PATH_MAX];
-    struct stat st;
+    bool complete;
 
-    wb_object_path(entry->object, entry->file, path);
-    return fstatat(store->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           ((uint64_t)st.st_size > entry->end || st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec > entry->when);
+    if (manifest->shards_damaged)
+        return false;
+    pthread_mutex_lock(&manifest->pending_lock);
+    complete = bit_get(manifest->shards.complete, shard);
+    /* Whatever is withdrawn from now on, or finds no room, makes it incomplete again. */
+    bit_set(manifest->shards.complete, shard, true);
+    pthread_mutex_unlock(&manifest->pending_lock);
+    return !complete;
 }
 
-static int complete_one(void *data, int fd, const char *name)
+void wb_manifest_give_up_shard(struct wb_manifest *manifest, unsigned shard)
 {
-    struct completing *completing = data;
-    struct wb_manifest_entry entry;
-    enum wb_object_file file;
-    struct wb_object object;
-    struct wb_log *log;
-    int r;
-
-    (void)fd;
-    if (wb_object_file_parse(name, &object, &file) < 0 || file > WB_FILE_CATALOG)
-        return 0;
-    completing->looked++;
-    r = wb_manifest_find(completing->store, object, file, &entry);
-    if (r < 0 || (r > 0 && !may_reach_further(completing->store, &entry)))
-        return 0;
-    if (completing->left == 0)
-        return 1;
-    completing->left--;
-    /* A log that is about to be removed or replaced must not be opened. */
-    if (pthread_mutex_trylock(&completing->store->rewriting) != 0)
-        return 1;
-    /* Opening it is enough: a log without an entry is captured. One that cannot be opened has none. */
-    if (wb_store_get_log(completing->store, object, file, false, &log) == 0)
-        wb_store_put_log(completing->store, log);
-    pthread_mutex_unlock(&completing->store->rewriting);
-    return 0;
-}
-
-unsigned wb_manifest_complete(struct wb_store *store, unsigned budget)
-{
-    struct wb_manifest *manifest = store->manifest;
-    struct completing completing = {store, budget, 0};
-    int r = 0;
-
-    if (!manifest || manifest->shards_damaged)
-        return 0;
-    /* The thread that comes here has other work: the next call goes on with the next shard. */
-    for (unsigned shard = 0; r == 0 && completing.looked < budget && shard < WB_SHARDS; shard++) {
-        bool complete;
-
-        pthread_mutex_lock(&manifest->pending_lock);
-        complete = bit_get(manifest->shards.complete, shard);
-        /* Whatever is withdrawn from now on, or finds no room, makes it incomplete again. */
-        bit_set(manifest->shards.complete, shard, true);
-        pthread_mutex_unlock(&manifest->pending_lock);
-        if (complete)
-            continue;
-        r = wb_shard_each(store->dir_fd, shard, complete_one, &completing);
-        if (r == 0)
-            continue;
-        pthread_mutex_lock(&manifest->pending_lock);
-        bit_set(manifest->shards.complete, shard, false);
-        pthread_mutex_unlock(&manifest->pending_lock);
-    }
-    return budget - completing.left;
+    pthread_mutex_lock(&manifest->pending_lock);
+    bit_set(manifest->shards.complete, shard, false);
+    pthread_mutex_unlock(&manifest->pending_lock);
 }
 
 /* ---- for vfsck --------------------------------------------------------------------------------------------- */

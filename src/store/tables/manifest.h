@@ -20,9 +20,6 @@
 #include "store/log/log.h"
 #include "store/store.h"
 
-/* How many logs wb_manifest_complete opens in one call of the background thread. */
-#define WB_MANIFEST_BUDGET 4096u
-
 /* For a store that is written: begins the manifest where there is none. 0 or -errno. */
 int wb_manifest_open(struct wb_store *store);
 /* Everything is on stable storage by then. */
@@ -80,14 +77,16 @@ void wb_manifest_note_burial(struct wb_store *store, struct wb_object object);
 int wb_manifest_next_unsummed(struct wb_store *store);
 
 /*
- * Writes entries for appended records: capture before, write after everything has been brought to stable storage.
- * One thread at a time.
+ * Writes entries for appended records (cache/manifest_logs.h): capture and put before, write after everything has been
+ * brought to stable storage. One thread at a time. `data`: the manifest; false: there is no room for the entry.
  */
-void wb_manifest_capture(struct wb_store *store);
+void wb_manifest_capture(struct wb_manifest *manifest);
+bool wb_manifest_put(void *data, const struct wb_manifest_entry *entry);
 void wb_manifest_write(struct wb_store *store);
 
-/* Opens up to `budget` logs that have no entry, so that the next capture lists them. Returns how many. */
-unsigned wb_manifest_complete(struct wb_store *store, unsigned budget);
+/* Whether a shard lacks entries; then it counts as complete from now on, unless it is given up. */
+bool wb_manifest_begin_shard(struct wb_manifest *manifest, unsigned shard);
+void wb_manifest_give_up_shard(struct wb_manifest *manifest, unsigned shard);
 
 /* ---- for vfsck ------------------------------------------------------------------------------------ */
 

@@ -2,6 +2,7 @@
 /* The manifest: logs that were lost or cut are detected, and nothing else is, wherever its writer was killed. */
 #include "base/io.h"
 #include "store/tables/manifest.h"
+#include "store/cache/manifest_logs.h"
 #include "store/parts.h"
 #include "amount.h"
 #include <check.h>
@@ -189,7 +190,7 @@ START_TEST(written_entries_are_found_again)
 
         wb_manifest_note(store->manifest, (struct wb_object){i << 8 | SHARD, 1}, i % 2, &log);
     }
-    wb_manifest_capture(store);
+    wb_manifest_logs_capture(store);
     wb_manifest_write(store);
     for (int turn = 0; turn < 2; turn++) {
         for (unsigned i = 0; i < COUNT; i++) {
@@ -217,13 +218,13 @@ START_TEST(an_entry_waits_until_its_log_is_on_the_disk)
     ck_assert_int_eq(wb_manifest_find(store, nth(0), WB_FILE_UNDO, &entry), 0);
     wb_manifest_write(store);
     ck_assert_int_eq(wb_manifest_find(store, nth(0), WB_FILE_UNDO, &entry), 0);
-    wb_manifest_capture(store);
+    wb_manifest_logs_capture(store);
     append(nth(1)); /* this one is not captured */
     wb_manifest_write(store);
     ck_assert_int_eq(wb_manifest_find(store, nth(0), WB_FILE_UNDO, &entry), 1);
     ck_assert_int_eq(wb_manifest_find(store, nth(1), WB_FILE_UNDO, &entry), 0);
     /* Nor one that was dropped after it was captured. */
-    wb_manifest_capture(store);
+    wb_manifest_logs_capture(store);
     ck_assert_int_eq(remove_log(nth(1)), 0);
     wb_manifest_write(store);
     ck_assert_int_eq(wb_manifest_find(store, nth(1), WB_FILE_UNDO, &entry), 0);
@@ -381,7 +382,7 @@ static atomic_bool stop;
 static void *list_again_and_again(void *data)
 {
     while (!atomic_load(&stop)) {
-        wb_manifest_capture(store);
+        wb_manifest_logs_capture(store);
         wb_manifest_write(store);
     }
     return NULL;
