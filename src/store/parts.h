@@ -93,8 +93,10 @@ void wb_actors_go_on(struct wb_actors *actors, struct wb_actors *other);
 
 /* ---- the timeline (timeline.c) --------------------------------------------------------------- */
 
+/* Opens a log for reading, which may repair its end: wb_store_open_file. A descriptor or -errno. */
+typedef int wb_log_opener(const struct wb_store *store, struct wb_object object, enum wb_object_file file, int flags);
 /* Opens the existing list in constant time; the next pass mends any fault of it. Fails only without memory. */
-int wb_timeline_open(struct wb_store *store);
+int wb_timeline_open(struct wb_store *store, wb_log_opener *open_log);
 /* With a last pass, if that is not much. */
 struct wb_timeline *wb_timeline_free(struct wb_store *store);
 

@@ -241,7 +241,7 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_e
         r = store->preclone ? 0 : -ENOMEM;
     }
     if (r == 0)
-        r = wb_timeline_open(store);
+        r = wb_timeline_open(store, wb_store_open_file);
     if (r == 0)
         r = wb_stages_open(store);
     if (r == 0)
@@ -387,7 +387,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         if (r == 0)
             r = wb_spans_open(store);
         if (r == 0)
-            r = wb_timeline_open(store);
+            r = wb_timeline_open(store, wb_store_open_file);
     }
     if (r >= 0) {
         r = wb_snapshot_table_open(store);

@@ -11,7 +11,6 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/directory/shard.h"
-#include "store/object/object_log.h"
 #include "store/tables/manifest.h"
 #include <endian.h>
 #include <errno.h>
@@ -202,7 +201,7 @@ static void open_files(struct wb_store *store, struct wb_timeline *timeline)
     wb_inflight_each(store, note_left, timeline);
 }
 
-int wb_timeline_open(struct wb_store *store)
+int wb_timeline_open(struct wb_store *store, wb_log_opener *open_log)
 {
     struct wb_timeline *timeline = g_try_new0(struct wb_timeline, 1);
 
@@ -210,6 +209,7 @@ int wb_timeline_open(struct wb_store *store)
         return -ENOMEM;
     pthread_mutex_init(&timeline->pass_lock, NULL);
     pthread_mutex_init(&timeline->lock, NULL);
+    timeline->open_log = open_log;
     timeline->dir_fd = -1;
     timeline->times = timeline->moves = timeline->pending = (struct wb_array)WB_ARRAY_INIT;
     timeline->logs = logids_new();
@@ -373,17 +373,19 @@ static int take(struct wb_gathering *gathering, const struct wb_record *record, 
 /* *ret_held: there are records at or after the horizon. 0 or -errno; a log that does not exist has no records. */
 static int gather_log(struct wb_gathering *gathering, struct wb_object object, enum wb_object_file file, bool *ret_held)
 {
-    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
+    const struct wb_store *store = gathering->store;
+    _cleanup_close_ int fd = store->timeline->open_log(store, object, file, O_RDONLY);
     struct wb_log_skip skip = {0};
+    struct wb_log_reader reader;
     struct wb_record record;
-    int r = wb_object_log_open(&log, gathering->store, object, file);
+    int r = fd < 0 ? fd : wb_log_reader_init(&reader, fd);
 
     /* A missing log has no entries. */
-    if (r == -EIO && wb_manifest_check(gathering->store, object, file) != 0)
+    if (r == -ENOENT || (r == -EIO && wb_manifest_check(store, object, file) != 0))
         return 0;
-    if (r <= 0)
+    if (r < 0)
         return r;
-    while ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0 || r == WB_DAMAGED) {
+    while ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED) {
         if (r == WB_DAMAGED)
             continue;
         if (record.written <= gathering->after)
@@ -400,6 +402,7 @@ static int gather_log(struct wb_gathering *gathering, struct wb_object object, e
         if (r < 0)
             break;
     }
+    wb_log_reader_deinit(&reader);
     return r < 0 && r != -EBADMSG ? r : 0;
 }
 

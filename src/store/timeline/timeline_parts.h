@@ -79,6 +79,7 @@ struct wb_logid {
 struct wb_timeline {
     pthread_mutex_t pass_lock; /* one pass at a time; before `lock` */
     pthread_mutex_t lock;      /* protects all fields below; held briefly */
+    wb_log_opener *open_log;
     int dir_fd;                /* `timeline`, -1: could not be created */
     struct wb_array times, moves, pending;
     GHashTable *logs;          /* struct wb_logid: appended to since the last pass */
