@@ -18,6 +18,7 @@
 #include "maintain/prune/prune.h"
 #include "maintain/rewrite/rewrite.h"
 #include "store/cache/preclone.h"
+#include "store/inflight/stages.h"
 #include "store/object/catalog_path.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -175,9 +176,9 @@ struct cut {
 
 /*
  * Content of a stage counts from its end, and joined changes from the newest of them: if that is after the moment, the
- * records are kept, with all later ones.
+ * records are kept, with all later ones. So are GAPs of a stage.
  */
-static int look(int fd, struct cut *cut)
+static int look(const struct wb_erasure *erasure, struct wb_object object, int fd, struct cut *cut)
 {
     int64_t moment = cut->after, oldest = INT64_MAX;
     struct wb_log_skip skip = {0};
@@ -195,6 +196,8 @@ static int look(int fd, struct cut *cut)
         r = wb_log_skip_judge(&skip, &record);
         if (r < 0)
             break;
+        if (r > 0 && record.type == WB_REC_GAP)
+            record.when = wb_stages_gap_when(erasure->store, object, &skip, &record);
         if (r > 0 && record.when > moment)
             cut->after = MIN(cut->after, record.written - 1);
         if (record.offset == 0 && record.type == WB_REC_GAP && record.gap.reason == WB_GAP_ERASED)
@@ -334,7 +337,7 @@ int wb_erasure_cut_file(struct wb_erasure *erasure, const struct wb_erase_victim
     if (fd < 0 && (fd != -ENOENT || !victim->touched))
         return fd == -ENOENT ? 0 : fd;
     if (fd >= 0)
-        r = look(fd, &cut);
+        r = look(erasure, victim->object, fd, &cut);
     cut.worth |= victim->touched && cut.gap < cut.after;
     if (r == 0 && cut.worth)
         r = write_anew(erasure, victim, fd, cut.after, bytes);

@@ -16,6 +16,7 @@
 #include "maintain/prune/prune_parts.h"
 
 #include "base/io.h"
+#include "store/inflight/stages.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -291,6 +292,7 @@ struct sifting {
     struct wb_object object;
     enum wb_object_file file;
     const struct wb_log_reader *reader;
+    const struct wb_log_skip *skip;
     int64_t horizon;    /* of this log                                                */
     int64_t before;     /* records up to then may go                                  */
     struct wb_log_edits edits; /* the runs that go                                    */
@@ -392,7 +394,8 @@ static bool may_go(struct sifting *sifting, const struct wb_record *record, bool
         return (sifting->place > 0 || !counts) && record->offset > 0;
     case WB_REC_GAP:
         /* As long as it is the newest record, it is of now. */
-        return !(record->flags & WB_RECORD_OPEN);
+        return !(record->flags & WB_RECORD_OPEN) &&
+               wb_stages_gap_when(sifting->prune->store, sifting->object, sifting->skip, record) <= sifting->before;
     case WB_REC_NAME:
     case WB_REC_ABORT:
     case WB_REC_FILLER:
@@ -443,6 +446,7 @@ static int walk(struct sifting *sifting, int fd)
     if (r < 0)
         return r;
     sifting->reader = &reader;
+    sifting->skip = &skip;
     while (sifting->edits.list->len < RUNS_MAX && (r = wb_log_reader_prev(&reader, &record)) == 0) {
         r = wb_log_skip_judge(&skip, &record);
         if (r < 0)

@@ -228,6 +228,20 @@ int wb_stages_find(const struct wb_store *store, struct wb_object object, struct
     return known > 0;
 }
 
+int64_t wb_stages_gap_when(const struct wb_store *store, struct wb_object object, const struct wb_log_skip *skip,
+                           const struct wb_record *gap)
+{
+    struct wb_stage_entry stage;
+    int r;
+
+    if (!wb_gap_is_partial(gap->gap.reason))
+        return gap->written;
+    if (skip->stage_end > 0 && gap->written >= skip->stage_begin)
+        return MAX(skip->stage_end, skip->joined_when);
+    r = wb_stages_find(store, object, &stage, NULL);
+    return r < 0 || (r > 0 && gap->written >= stage.begin) ? WB_WHEN_UNDER_WAY : gap->written;
+}
+
 int wb_stages_each(struct wb_store *store, int (*callback)(int slot, const struct wb_stage_entry *entry, void *data),
                    void *data)
 {

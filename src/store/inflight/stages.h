@@ -32,6 +32,13 @@ void wb_stages_remove(struct wb_store *store, int slot);
 /* The stage of `object` under way: 1, 0 if there is none, or -errno. `ret_slot` may be NULL. */
 int wb_stages_find(const struct wb_store *store, struct wb_object object, struct wb_stage_entry *ret, int *ret_slot);
 
+/*
+ * From when on no state needs a GAP of the undo log of `object`. One that was written in a stage stands for changes
+ * that count, like the stage, from its end. `skip`: of the walk that met it.
+ */
+int64_t wb_stages_gap_when(const struct wb_store *store, struct wb_object object, const struct wb_log_skip *skip,
+                           const struct wb_record *gap);
+
 /* Calls `callback` for those under way, in no order; it may remove the one it is called for. Stops at a nonzero result
  * and returns it. */
 int wb_stages_each(struct wb_store *store, int (*callback)(int slot, const struct wb_stage_entry *entry, void *data),
