@@ -121,6 +121,12 @@ static inline bool wb_log_scan_doubts(const struct wb_log_scan *scan, struct wb_
  */
 int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t mode, int64_t when, int64_t *ctime);
 
+/* After WB_END: the GAP that ended the scan, since the changes it stands for came before scan->when, or NULL. */
+static inline const struct wb_record *wb_log_scan_last_gap(const struct wb_log_scan *scan)
+{
+    return scan->source.full && wb_log_scan_is_cut(&scan->source.head) ? &scan->source.head : NULL;
+}
+
 /* The slot of `name` in a NAME record, or NULL. */
 const struct wb_slot *wb_log_scan_slot(const struct wb_record *record, const char *name);
 
@@ -137,6 +143,7 @@ struct wb_hint {
     struct wb_object log; /* identity of the log's file                                 */
     uint64_t seen;        /* !found: no record about it lies below this offset          */
     int64_t when;
+    int64_t stage;        /* when the stage began that this record ended, or 0          */
     struct wb_attrs attrs;
 };
 
@@ -164,6 +171,13 @@ int wb_revision_below(struct wb_revision *dir, const char *name, struct wb_objec
 /* An object's birth may be a little later than the `when` of its record. */
 #define WB_BIRTH_SLACK (60 * WB_WHEN_SECOND)
 
+/*
+ * As wb_revision_attrs; `ret_since`: when that state began to count, if a stage was under way at the moment of the
+ * revision (capture/stage.h), else that moment.
+ */
+int wb_revision_attrs_since(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret,
+                            int64_t *ret_since);
+
 /* Names of the root that are ours (state/listing.c). */
 bool wb_listing_hides(const struct wb_revision *dir, const char *name);
 
@@ -176,6 +190,10 @@ bool wb_listing_hides(const struct wb_revision *dir, const char *name);
  * enum wb_link_state or -errno; WB_LOST only if the records say that it was removed.
  */
 int wb_resolve(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path);
+
+/* 0, or -EIO if the object, whose ctime is `ctime` now, was changed without a record after `when`, and no GAP says so
+ * yet. */
+int wb_check_seen(struct wb_history *history, const struct wb_revision *revision, int64_t ctime, int64_t when);
 
 /* Directories found lately (dirfd_cache.c): a descriptor of the caller's own, or -1. Thread-safe. */
 struct wb_dirfd_cache *wb_dirfd_cache_new(void);

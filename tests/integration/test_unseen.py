@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Changes that were not recorded: the state others gave a file is never shown as its past."""
+import contextlib
 import errno
 import json
 import os
@@ -372,6 +373,119 @@ def test_a_file_that_is_being_written(maker, history, append, again, ended):
     for when, content in before:
         assert past(path, when) in (content, errno.EIO)
     assert [past(path, when) for when, _content in after] == [content for _when, content in after]
+
+
+@pytest.mark.parametrize("history", ("write", "close"))
+@pytest.mark.parametrize("met", (False, True))
+def test_an_edit_beside_a_version_that_is_open(maker, kind, met, history):
+    mount = maker.mount("allow_other", f"history={history}", kind=kind)
+    mount.expect(UNSEEN)
+    path = mount.path / "f"
+    path.write_bytes(b"0123456789")
+    when = moment()
+    with opened(f"{path}@{epoch(when)}", os.O_RDONLY) as reader:
+        next_span()
+        overwrite(mount.source)
+        next_span()
+        if met:
+            assert "f" in os.listdir(mount.path)
+        for _ in range(2):
+            with pytest.raises(OSError) as caught:
+                os.pread(reader, 100, 0)
+            assert caught.value.errno == errno.EIO
+            assert past(path, when) == errno.EIO
+            (mount.path / "quiet").write_bytes(b"recorded in another span")
+
+
+@contextlib.contextmanager
+def opened(path, flags):
+    """Closed in the end, though its daemon may be dead by then, or whoever uses it may have closed it."""
+    fd = os.open(path, flags)
+    try:
+        yield fd
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
+def contents(path, moments):
+    return {past(path, when) for when in moments}
+
+
+@pytest.mark.parametrize("ended", ("close", "write", "kill", "killed after the close"))
+@pytest.mark.parametrize("met", (False, True))
+@pytest.mark.parametrize("append", (False, True))
+def test_an_edit_in_the_middle_of_a_session(maker, kind, append, met, ended):
+    """With history=close, all of a session counts as made at its end: so does an edit by others meanwhile, whether
+    the file was met then or not, and whatever was recorded of other files before the end."""
+    mount = maker.mount("allow_other", "history=close", kind=kind)
+    mount.expect(UNSEEN)
+    path, source = mount.path / "f", mount.source / "f"
+    path.write_bytes(b"0123456789")
+    (mount.path / "quiet").write_bytes(b"quiet")
+    session, known = [moment()], {b"0123456789", errno.EIO}
+    with opened(path, os.O_WRONLY | (os.O_APPEND if append else 0)) as fd:
+        os.write(fd, b"A")
+        session.append(moment())
+        with opened(f"{path}@{epoch(session[1])}", os.O_RDONLY) as reader:
+            next_span()
+            with open(source, "r+b") as stream:
+                stream.seek(5)
+                stream.write(b"X")
+            next_span()
+            (mount.path / "quiet").write_bytes(b"recorded in another span")
+            session.append(moment())
+            if met:
+                assert "f" in os.listdir(mount.path)  # looks its names up
+            session.append(moment())
+            assert contents(path, session) <= known
+            with pytest.raises(OSError):
+                os.pread(reader, 100, 0)
+        if ended == "write":
+            next_span()
+            os.write(fd, b"B")
+        if ended == "kill":
+            mount.kill()
+    if ended == "killed after the close":
+        mount.kill()
+    if "kill" in ended:
+        mount.start()
+    after = [(moment(), source.read_bytes())]
+    for _ in range(2):
+        assert contents(path, session) <= known
+        (mount.path / "quiet").write_bytes(b"recorded once more")
+        assert "f" in os.listdir(mount.path)
+        assert contents(path, session) <= known
+        after.append((moment(), source.read_bytes()))
+        for when, content in after:
+            assert past(path, when) == content
+        mount.remount()
+
+
+def test_the_gap_of_a_session_outlives_a_horizon_in_it(maker):
+    """It is needed as long as the states of the session are."""
+    mount = maker.mount("allow_other", "history=close")
+    mount.expect(UNSEEN)
+    path = mount.path / "f"
+    path.write_bytes(b"0123456789")
+    with opened(path, os.O_WRONLY | os.O_APPEND) as fd:
+        os.write(fd, b"A")
+        next_span()
+        with open(mount.source / "f", "r+b") as stream:
+            stream.write(b"X")
+        next_span()
+        (mount.path / "quiet").write_bytes(b"recorded in another span")
+        assert "f" in os.listdir(mount.path)  # looks its names up
+        session = [moment()]
+        next_span()
+        session.append(moment())
+        os.write(fd, b"B")
+    mount.tool("vprune", "-y", "--before", epoch(session[0]), mount.path)
+    after = (moment(), b"X123456789AB")
+    for _ in range(2):
+        assert contents(path, session) == {errno.EIO}
+        assert past(path, after[0]) == after[1]
+        mount.remount()
 
 
 def test_one_line_says_how_many(tree):

@@ -24,6 +24,7 @@
 struct wb_file_view {
     struct wb_history *history;
     struct wb_revision *revision;
+    int64_t since; /* when the state at T began to count, if T is in a stage; else T */
     uint64_t size;
     struct wb_body present; /* the present file */
     char *why_absent; /* or NULL: it was found, or there was no memory for the reason */
@@ -128,6 +129,7 @@ static int file_view_gather(struct wb_file_view *view)
 {
     const struct wb_record *record;
     struct wb_log_scan scan;
+    const struct wb_record *gap;
     int64_t inside = 0;
     int r;
 
@@ -154,6 +156,9 @@ static int file_view_gather(struct wb_file_view *view)
         if (view->log < 0)
             r = -errno;
     }
+    gap = wb_log_scan_last_gap(&scan);
+    if (r == WB_END && gap && gap->when > view->since)
+        r = wb_history_fail_gap(gap->gap.reason);
     wb_log_scan_close(&scan);
     if (r == WB_END)
         r = check_meaning(view, inside);
@@ -164,8 +169,8 @@ static int file_view_gather(struct wb_file_view *view)
     return r;
 }
 
-/* Whether the gap lost nothing that the state at `when` needs: everything was recorded before, or the gap had ended by
- * then. */
+/* Whether the gap lost nothing that the state since `when` needs: everything was recorded before, or the gap had ended
+ * by then. */
 static bool is_of_other_times(const struct wb_rec_gap *gap, int64_t when)
 {
     return (gap->reason == WB_GAP_POLICY && when < gap->since) || (gap->until != 0 && when >= gap->until);
@@ -183,13 +188,12 @@ static int read_news(struct wb_file_view *view)
     wb_log_reader_seek(&reader, view->seen);
     while ((r = wb_log_reader_next(&reader, &record)) == 0) {
         if (record.when > view->revision->when) {
-            if (record.type == WB_REC_GAP && is_of_other_times(&record.gap, view->revision->when)) {
+            if (record.type == WB_REC_GAP && is_of_other_times(&record.gap, view->since)) {
                 view->seen = record.offset + record.total;
                 continue;
             }
-            if (record.type == WB_REC_GAP)
-                break;
-            full = take_record(view, &record, wb_extent_map_fill);
+            full = record.type == WB_REC_GAP ? wb_history_fail_gap(record.gap.reason)
+                                             : take_record(view, &record, wb_extent_map_fill);
             if (full < 0)
                 break;
         }
@@ -198,7 +202,7 @@ static int read_news(struct wb_file_view *view)
     wb_log_reader_deinit(&reader);
     if (full < 0)
         return full;
-    if (r == 0 || r == WB_DAMAGED)
+    if (r == WB_DAMAGED)
         return wb_history_fail(-EIO, "the undo log of \"%s\" is damaged at %" PRIu64, view->revision->name, view->seen);
     return r < 0 ? r : 0;
 }
@@ -239,6 +243,22 @@ static int file_view_refresh(struct wb_file_view *view)
         file_view_forget(view); /* another file replaced it: new records are appended there */
     }
     return file_view_gather(view);
+}
+
+/*
+ * After a look at the present file: adds new records of the log, and fails if the file was changed without a record
+ * since it was opened. The file comes first: later changes do not matter, and one that was recorded by then has a GAP
+ * before it in the log.
+ */
+static int file_view_recheck(struct wb_file_view *view)
+{
+    struct stat st;
+    int r = 0;
+
+    if (view->revision->when != WB_WHEN_PRESENT && view->present.fd >= 0 && fstat(view->present.fd, &st) == 0)
+        r = wb_check_seen(view->history, view->revision, st.st_ctim.tv_sec * WB_WHEN_SECOND + st.st_ctim.tv_nsec,
+                          view->since);
+    return r < 0 ? r : file_view_refresh(view);
 }
 
 /* The present file is read in steps of at most this size, each followed by a check of the log. */
@@ -285,7 +305,7 @@ static int open_version(struct wb_file_view *view)
         view->gathered = false;
         r = view->revision->when != WB_WHEN_PRESENT ? file_view_gather(view) : 0;
         if (r == 0)
-            r = wb_revision_attrs(view->history, view->revision, &attrs);
+            r = wb_revision_attrs_since(view->history, view->revision, &attrs, &view->since);
     } while (r == 0 && file_view_is_replaced(view));
     if (r == 0)
         view->size = attrs.size;
@@ -304,6 +324,7 @@ int wb_file_view_open(struct wb_history *history, struct wb_revision *file, stru
         return -ENOMEM;
     view->history = history;
     view->revision = wb_revision_ref(file);
+    view->since = file->when;
     view->log = view->image = -1;
     pthread_mutex_init(&view->lock, NULL);
     wb_extent_map_init(&view->map);
@@ -333,7 +354,7 @@ bool wb_file_view_is_good(struct wb_file_view *view)
 
     pthread_mutex_lock(&view->lock);
     logs = view->logs;
-    good = !view->why_absent && file_view_refresh(view) == 0 && logs == view->logs &&
+    good = !view->why_absent && file_view_recheck(view) == 0 && logs == view->logs &&
            !file_view_is_replaced(view);
     pthread_mutex_unlock(&view->lock);
     return good && wb_history_end(view->history, view->revision->when, 0) == 0;
@@ -353,7 +374,7 @@ bool wb_file_view_is_present(struct wb_file_view *view)
     if (wb_body_size(&view->present, &size) < 0 || size != view->size)
         return false;
     pthread_mutex_lock(&view->lock);
-    same = file_view_refresh(view) == 0 && !wb_extent_map_find(&view->map, 0, &until) && until >= view->size;
+    same = file_view_recheck(view) == 0 && !wb_extent_map_find(&view->map, 0, &until) && until >= view->size;
     pthread_mutex_unlock(&view->lock);
     return same && wb_history_end(view->history, view->revision->when, 0) == 0;
 }
@@ -452,7 +473,7 @@ static int read_present(struct wb_file_view *view, void *data, size_t length, ui
     if (r == -EIO && view->why_absent)
         return wb_history_fail(r, "%s", view->why_absent);
     if (r == 0)
-        r = file_view_refresh(view);
+        r = file_view_recheck(view);
     if (r < 0)
         return r;
     if (wb_extent_map_find(&view->map, offset, &until))
@@ -547,7 +568,7 @@ static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hol
     }
     r = wb_body_run(&view->present, offset, ret_hole, &end);
     /* As for reading: a result from the present file is valid if no record has these bytes by now. */
-    r = r == -EBADMSG ? file_view_fail_bundle(view) : r < 0 ? r : file_view_refresh(view);
+    r = r == -EBADMSG ? file_view_fail_bundle(view) : r < 0 ? r : file_view_recheck(view);
     if (r < 0)
         return r;
     if (wb_extent_map_find(&view->map, offset, ret_end))

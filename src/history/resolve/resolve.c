@@ -300,19 +300,26 @@ static int is_marked(struct wb_history *history, const struct wb_revision *revis
  * changed when it meets it (capture/unseen.h). Until then, and for readers, nothing of its past is known from before
  * recording went on.
  */
+int wb_check_seen(struct wb_history *history, const struct wb_revision *revision, int64_t ctime, int64_t when)
+{
+    int r;
+
+    if (wb_spans_has(history->store, ctime, is_dir(revision)) ||
+        when >= wb_spans_after(history->store, ctime, is_dir(revision)))
+        return 0;
+    r = is_marked(history, revision, ctime);
+    if (r != 0)
+        return MIN(r, 0);
+    return wb_history_fail_gap(wb_spans_lost_slot(history->store, ctime, is_dir(revision)) ? WB_GAP_POWER
+                                                                                           : WB_GAP_UNSEEN);
+}
+
 static int check_seen(struct wb_history *history, const struct wb_revision *revision, int fd)
 {
     struct wb_attrs attrs;
     int r = wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL);
 
-    if (r < 0 || wb_spans_has(history->store, attrs.ctime, is_dir(revision)) ||
-        revision->when >= wb_spans_after(history->store, attrs.ctime, is_dir(revision)))
-        return r;
-    r = is_marked(history, revision, attrs.ctime);
-    if (r != 0)
-        return MIN(r, 0);
-    return wb_history_fail_gap(wb_spans_lost_slot(history->store, attrs.ctime, is_dir(revision)) ? WB_GAP_POWER
-                                                                                                 : WB_GAP_UNSEEN);
+    return r < 0 ? r : wb_check_seen(history, revision, attrs.ctime, revision->when);
 }
 
 /* The same of a deleted file that may not have been all on the disk when the power failed (inflight/lost_content.h). */

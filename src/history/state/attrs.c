@@ -17,6 +17,7 @@
 struct candidate {
     bool found;
     int64_t when;
+    int64_t stage; /* when the stage began of which it is the end, or 0 */
     struct wb_attrs attrs;
 };
 
@@ -49,6 +50,7 @@ static const struct wb_attrs *attrs_in_record(const struct wb_record *record, st
 struct search {
     int64_t when;
     struct candidate found;
+    bool indexed; /* an INDEX gave attributes, and does not say of which stage they are */
 };
 
 /*
@@ -63,7 +65,8 @@ static bool pass_newer(const struct wb_record *record, void *data)
     if (index->first <= search->when)
         return false;
     if (index->attrs_when > 0)
-        search->found = (struct candidate){true, index->attrs_when, index->attrs};
+        search->found = (struct candidate){true, index->attrs_when, 0, index->attrs};
+    search->indexed |= index->attrs_when > 0;
     return true;
 }
 
@@ -72,7 +75,14 @@ struct cut {
     int64_t since; /* INT64_MAX: none is missing */
     int64_t sure;  /* a later record, of any log, is not certain to be the earliest */
     unsigned reason;
+    int64_t before; /* the end of a GAP that ended the walk, since the changes it stands for came before T; or 0 */
+    unsigned before_reason;
 };
+
+#define CUT_NONE                                                                                                       \
+    {                                                                                                                  \
+        .since = INT64_MAX, .sure = INT64_MAX                                                                          \
+    }
 
 static void add_cut(struct cut *cut, const struct wb_record *gap, bool own)
 {
@@ -89,13 +99,24 @@ static void add_cut(struct cut *cut, const struct wb_record *gap, bool own)
     }
 }
 
-/* Walks one log down to T, or down to `seen`. */
-static int search_log(struct wb_history *history, const struct wb_revision *revision, struct wb_object log,
-                      enum wb_object_file file, uint64_t seen, struct candidate *best, struct cut *cut)
+/* When the stage began that a record of attributes belongs to; 0: to none, or to one that is under way. */
+static int64_t stage_of(const struct wb_log_scan *scan, const struct wb_record *record)
+{
+    if (record->type == WB_REC_ATTR)
+        return record->attr.begin;
+    if (!(record->flags & WB_RECORD_STAGE) || record->when == WB_WHEN_UNDER_WAY)
+        return 0;
+    /* Without its end, which a power cut took, it is no later than its records. */
+    return scan->source.skip.stage_cut > 0 ? record->written : scan->source.skip.stage_begin;
+}
+
+/* Walks one log down to T, or down to `seen`. `whole`: without help of INDEX records. */
+static int search_records(struct wb_history *history, const struct wb_revision *revision, struct wb_object log,
+                          enum wb_object_file file, uint64_t seen, bool whole, struct search *ret, struct cut *cut)
 {
     bool own = wb_object_equal(log, revision->object);
     struct search search = {.when = revision->when};
-    const struct wb_record *record;
+    const struct wb_record *record, *gap;
     const struct wb_attrs *attrs;
     struct wb_log_scan scan;
     int r;
@@ -103,7 +124,7 @@ static int search_log(struct wb_history *history, const struct wb_revision *revi
     r = wb_log_scan_open(&scan, history, log, file, revision->when);
     if (r < 0)
         return r;
-    if (own && file == WB_FILE_UNDO) {
+    if (own && file == WB_FILE_UNDO && !whole) {
         scan.source.reader.pass = pass_newer;
         scan.source.reader.pass_data = &search;
     }
@@ -115,12 +136,30 @@ static int search_log(struct wb_history *history, const struct wb_revision *revi
         /* The record of a stage whose end was skipped with an INDEX is not later than the attributes found there. */
         if (attrs)
             search.found = (struct candidate){
-                true, search.found.found ? MIN(record->when, search.found.when) : record->when, *attrs};
+                true, search.found.found ? MIN(record->when, search.found.when) : record->when,
+                stage_of(&scan, record), *attrs};
+    }
+    gap = r == WB_END && own ? wb_log_scan_last_gap(&scan) : NULL;
+    if (gap) {
+        cut->before = gap->when;
+        cut->before_reason = gap->gap.reason;
     }
     wb_log_scan_close(&scan);
-    if (search.found.found && (!best->found || search.found.when < best->when))
-        *best = search.found;
+    *ret = search;
     return r < 0 ? r : 0;
+}
+
+static int search_log(struct wb_history *history, const struct wb_revision *revision, struct wb_object log,
+                      enum wb_object_file file, uint64_t seen, struct candidate *best, struct cut *cut)
+{
+    struct search search;
+    int r = search_records(history, revision, log, file, seen, false, &search, cut);
+
+    if (r == 0 && cut->before > 0 && search.indexed)
+        r = search_records(history, revision, log, file, seen, true, &search, cut);
+    if (r == 0 && search.found.found && (!best->found || search.found.when < best->when))
+        *best = search.found;
+    return r;
 }
 
 int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t mode, int64_t when, int64_t *ctime)
@@ -128,7 +167,7 @@ int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t m
     enum wb_object_file file = S_ISDIR(mode) ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct wb_revision revision = {.object = object, .type = mode & S_IFMT, .when = when};
     struct candidate first = {0};
-    struct cut cut = {INT64_MAX, INT64_MAX, 0};
+    struct cut cut = CUT_NONE;
     int r = search_log(history, &revision, object, file, 0, &first, &cut);
 
     if (r < 0)
@@ -162,7 +201,7 @@ static int search_parent(struct wb_history *history, const struct wb_revision *r
         return search_log(history, revision, revision->parent->object, WB_FILE_CATALOG, hinted ? hint->seen : 0, best,
                           cut);
     if (!best->found || hint->when < best->when)
-        *best = (struct candidate){true, hint->when, hint->attrs};
+        *best = (struct candidate){true, hint->when, hint->stage, hint->attrs};
     return 0;
 }
 
@@ -209,12 +248,30 @@ static int present_attrs(struct wb_history *history, struct wb_revision *revisio
     return before < 0 ? before : 0;
 }
 
-static int past_attrs(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret)
+/*
+ * For a moment in a stage, which has the state from before the stage: a GAP that ends before that moment still makes
+ * the state unknown if it ends after the stage began.
+ */
+static int check_stage(struct wb_history *history, struct wb_revision *revision, int64_t stage, const struct cut *cut)
+{
+    struct wb_attrs now;
+    int r;
+
+    if (cut->before > stage)
+        return wb_history_fail_gap(cut->before_reason);
+    r = present_attrs(history, revision, &now);
+    /* One that is no more is judged by its records. */
+    return r < 0 ? 0 : wb_check_seen(history, revision, now.ctime, stage);
+}
+
+static int past_attrs(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret,
+                      int64_t *ret_since)
 {
     enum wb_object_file file = revision->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct candidate best = {0};
     struct wb_stage_entry stage;
-    struct cut cut = {INT64_MAX, INT64_MAX, 0};
+    struct cut cut = CUT_NONE;
+    int64_t begin;
     int r, present, hinted, staged = 0;
 
     hinted = hint_holds(history, revision);
@@ -239,6 +296,13 @@ static int past_attrs(struct wb_history *history, struct wb_revision *revision, 
     if (best.found && best.when == WB_WHEN_UNDER_WAY && !staged &&
         (present < 0 || wb_spans_lost_slot(history->store, ret->ctime, false)))
         return present < 0 ? present : wb_history_fail_gap(WB_GAP_POWER);
+    begin = staged > 0 && (!best.found || best.when == WB_WHEN_UNDER_WAY) ? stage.begin : best.stage;
+    if (begin > 0 && begin <= revision->when) {
+        r = check_stage(history, revision, begin, &cut);
+        if (r < 0)
+            return r;
+        *ret_since = begin;
+    }
     if (!best.found && staged > 0) {
         *ret = stage.attrs;
         return 0;
@@ -249,12 +313,22 @@ static int past_attrs(struct wb_history *history, struct wb_revision *revision, 
     return 0;
 }
 
-int wb_revision_attrs(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret)
+int wb_revision_attrs_since(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret,
+                            int64_t *ret_since)
 {
-    int r =
-        revision->when == WB_WHEN_PRESENT ? present_attrs(history, revision, ret) : past_attrs(history, revision, ret);
+    int r;
 
+    *ret_since = revision->when;
+    r = revision->when == WB_WHEN_PRESENT ? present_attrs(history, revision, ret)
+                                          : past_attrs(history, revision, ret, ret_since);
     if (r == 0 && !revision->parent && ret->nlink > 2)
         ret->nlink -= MIN(count_hidden(history), ret->nlink - 2);
     return (int)wb_history_end(history, revision->when, r);
+}
+
+int wb_revision_attrs(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret)
+{
+    int64_t since;
+
+    return wb_revision_attrs_since(history, revision, ret, &since);
 }

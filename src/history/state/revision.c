@@ -288,13 +288,15 @@ int wb_revision_child(struct wb_history *history, struct wb_revision *dir, const
  * catalog collects its records about all of them (struct wb_hint).
  */
 
-static void take_hint(GHashTable *hints, struct wb_object object, int64_t when, const struct wb_attrs *attrs)
+static void take_hint(GHashTable *hints, struct wb_object object, int64_t when, int64_t stage,
+                      const struct wb_attrs *attrs)
 {
     struct wb_hint *hint = g_hash_table_lookup(hints, &object);
 
     if (hint) {
         hint->found = true;
         hint->when = when;
+        hint->stage = stage;
         hint->attrs = *attrs;
     }
 }
@@ -309,10 +311,10 @@ static int walk_hints(struct wb_log_scan *scan, GHashTable *hints, uint64_t *ret
     while ((r = wb_log_scan_next(scan, &record)) == 0) {
         *ret_seen = MAX(*ret_seen, record->offset + record->total);
         if (record->type == WB_REC_ATTR)
-            take_hint(hints, record->attr.object, record->when, &record->attr.attrs);
+            take_hint(hints, record->attr.object, record->when, record->attr.begin, &record->attr.attrs);
         for (uint32_t i = 0; record->type == WB_REC_NAME && i < record->name.count; i++)
             if (record->name.slots[i].present)
-                take_hint(hints, record->name.slots[i].object, record->when, &record->name.slots[i].attrs);
+                take_hint(hints, record->name.slots[i].object, record->when, 0, &record->name.slots[i].attrs);
     }
     return r;
 }
