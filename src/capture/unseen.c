@@ -2,6 +2,7 @@
 #include "capture/unseen.h"
 
 #include "base/cleanup.h"
+#include "store/graveyard/bundle.h"
 #include "store/inflight/lost_content.h"
 #include "store/inflight/spans.h"
 #include "store/timeline/timeline.h"
@@ -164,8 +165,12 @@ int wb_capture_lost_records(struct wb_store *store, struct wb_object object, int
 int wb_capture_lost_content(struct wb_store *store, struct wb_object object, int fd)
 {
     _cleanup_close_ int log_fd = wb_store_open_file(store, object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    struct stat bundle;
     int64_t since;
     int r = log_fd < 0 && log_fd != -ENOENT ? log_fd : wb_lost_content_find(store, fd, log_fd, &since);
 
+    /* A bundle is on the disk before it has a name. */
+    if (r > 0 && wb_bundle_stat(store, object, WB_FILE_BUNDLE, &bundle) == 0)
+        return 0;
     return r > 0 ? wb_capture_lost_records(store, object, since) : r;
 }

@@ -16,6 +16,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/graveyard/bundle.h"
 #include "store/inflight/lost_content.h"
 #include "store/inflight/spans.h"
 #include "store/object/catalog_path.h"
@@ -326,6 +327,7 @@ static int check_seen(struct wb_history *history, const struct wb_revision *revi
 static int check_content(struct wb_history *history, const struct wb_revision *revision, int fd)
 {
     _cleanup_close_ int log_fd = -1;
+    struct stat bundle;
     int64_t since;
     int r;
 
@@ -335,6 +337,9 @@ static int check_content(struct wb_history *history, const struct wb_revision *r
     if (log_fd < 0 && log_fd != -ENOENT)
         return log_fd;
     r = wb_lost_content_find(history->store, fd, log_fd, &since);
+    /* A bundle is on the disk before it has a name. */
+    if (r > 0 && wb_bundle_stat(history->store, revision->object, WB_FILE_BUNDLE, &bundle) == 0)
+        return 0;
     return r < 0 ? r : r > 0 ? wb_history_fail_gap(WB_GAP_POWER) : 0;
 }
 
