@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <time.h>
 
@@ -378,6 +379,8 @@ static int moving_copy_other(int from_dir, int to_dir, const char *name, const s
 #define UNSYNCED_FILES 8192
 /* More than file systems are behind the clock with the times they give. */
 #define SLACK WB_WHEN_SECOND
+/* Left free where a store goes to, as it grows. */
+#define ROOM_MIN (UINT64_C(16) << 20)
 
 static bool same_time(struct timespec a, struct timespec b)
 {
@@ -650,6 +653,32 @@ int wb_moving_copy(struct wb_moving *moving, struct wb_error *why)
     return r < 0 ? wb_error_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
                                 g_strerror(-r))
                  : 0;
+}
+
+int wb_move_check_room(struct wb_moving *moving, struct wb_error *why)
+{
+    g_autofree char *wanted = NULL, *free_text = NULL;
+    struct statvfs space;
+    bool look_only = moving->look_only;
+    int r;
+
+    moving->look_only = true;
+    r = wb_moving_copy(moving, why);
+    moving->look_only = look_only;
+    if (r < 0)
+        return r;
+    if (fstatvfs(moving->to_fd, &space) < 0)
+        return wb_error_set(why, -errno, "%s: %s", moving->result->to, g_strerror(errno));
+    moving->result->room = (uint64_t)space.f_bavail * space.f_frsize;
+    if (moving->result->bytes + ROOM_MIN > moving->result->room) {
+        wanted = g_format_size_full(moving->result->bytes + ROOM_MIN, G_FORMAT_SIZE_IEC_UNITS);
+        free_text = g_format_size_full(moving->result->room, G_FORMAT_SIZE_IEC_UNITS);
+        return wb_error_set(why, -ENOSPC, "there is no room in %s: %s are needed, %s are free; nothing was copied",
+                            moving->result->to, wanted, free_text);
+    }
+    if (!look_only)
+        moving->result->files = moving->result->bytes = moving->result->there = 0;
+    return 0;
 }
 
 int wb_moving_clear(int dir_fd, bool is_grave)

@@ -38,8 +38,6 @@ int wb_move_check_readers(const struct wb_store *store, struct wb_error *why);
 
 /* Opens `to`, or makes it, where from_fd is open. 0 or -errno with a line in `why`, as those that follow. */
 int wb_move_open_to(struct wb_move_places *places, const char *to, struct wb_error *why);
-/* Before anything is copied: what there is to copy, and whether it fits. */
-int wb_move_check_room(struct wb_moving *moving, struct wb_error *why);
 /* From then on, processes that open the directory know that it is to be the store, and is not yet. Takes its lock. */
 int wb_move_announce(struct wb_move_places *places, struct wb_error *why);
 
@@ -66,6 +64,9 @@ void wb_move_remove_staging(const struct wb_move_places *places);
  * not searched for again. 0, -ECANCELED or -errno with a line in `why`.
  */
 int wb_moving_copy(struct wb_moving *moving, struct wb_error *why);
+
+/* Before anything is copied: what there is to copy, and whether it fits. */
+int wb_move_check_room(struct wb_moving *moving, struct wb_error *why);
 
 /* Copies one file of the root to another name there, durably. */
 int wb_moving_copy_as(struct wb_moving *moving, const char *from, const char *to);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Where a store goes to: whether it may, whether there is room, and the word that it comes. */
+/* Where a store goes to: whether it may, and the word that it comes. */
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "base/io.h"
@@ -11,10 +11,6 @@
 #include <glib.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
-
-/* Left free where a store goes to, as it grows. */
-#define ROOM_MIN (UINT64_C(16) << 20)
 
 int wb_move_path(int fd, char path[4096])
 {
@@ -101,33 +97,6 @@ int wb_move_open_to(struct wb_move_places *places, const char *to, struct wb_err
         return wb_error_set(why, -EINVAL, "%s is inside of the store; choose a directory outside", result->to);
     if (stands && there.kind == WB_SIGNPOST_COMING)
         moving->coming.synced = there.synced;
-    return 0;
-}
-
-/* Before anything is copied: what there is to copy, and whether it fits. */
-int wb_move_check_room(struct wb_moving *moving, struct wb_error *why)
-{
-    g_autofree char *wanted = NULL, *free_text = NULL;
-    struct statvfs space;
-    bool look_only = moving->look_only;
-    int r;
-
-    moving->look_only = true;
-    r = wb_moving_copy(moving, why);
-    moving->look_only = look_only;
-    if (r < 0)
-        return r;
-    if (fstatvfs(moving->to_fd, &space) < 0)
-        return wb_error_set(why, -errno, "%s: %s", moving->result->to, g_strerror(errno));
-    moving->result->room = (uint64_t)space.f_bavail * space.f_frsize;
-    if (moving->result->bytes + ROOM_MIN > moving->result->room) {
-        wanted = g_format_size_full(moving->result->bytes + ROOM_MIN, G_FORMAT_SIZE_IEC_UNITS);
-        free_text = g_format_size_full(moving->result->room, G_FORMAT_SIZE_IEC_UNITS);
-        return wb_error_set(why, -ENOSPC, "there is no room in %s: %s are needed, %s are free; nothing was copied",
-                            moving->result->to, wanted, free_text);
-    }
-    if (!look_only)
-        moving->result->files = moving->result->bytes = moving->result->there = 0;
     return 0;
 }
 
