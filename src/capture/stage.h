@@ -51,5 +51,12 @@ void wb_stage_failed(struct wb_stage *stage, struct wb_store *store, int fd, int
 int wb_stage_end(struct wb_store *store, struct wb_stage *stage, struct wb_target *target);
 struct wb_stage *wb_stage_free(struct wb_stage *stage);
 
-/* Ends the stages that a crash left under way. Never fails: a stage that cannot be ended remains under way. */
-void wb_stages_recover(struct wb_store *store);
+/* For recovery, which ends the stages that a crash left under way. */
+
+/* Whether size or times are others than those in the slot. */
+bool wb_stage_looks_changed(const struct wb_stage_entry *entry, const struct wb_attrs *now);
+/* A change of these bytes was made. */
+void wb_stage_touched(struct wb_stage *stage, uint64_t offset, uint64_t length, uint16_t op);
+/* Writes the record of the end, by the name `target` (may be NULL), and frees the slot. 0 or -errno. */
+int wb_stage_write_end(struct wb_store *store, const struct wb_stage *stage, struct wb_object log,
+                       enum wb_object_file file, const struct wb_target *target);

@@ -5,13 +5,14 @@
 #include "base/dir.h"
 #include "base/io.h"
 #include "capture/plan.h"
-#include "capture/recovery/suspect.h"
 #include "capture/restore.h"
 #include "capture/stage.h"
 #include "capture/undo.h"
+#include "capture/unseen.h"
 #include "store/cache/gaps.h"
 #include "store/identity/flags.h"
 #include "store/inflight/spans.h"
+#include "store/inflight/stages.h"
 #include "store/object/catalog_path.h"
 #include "store/object/object_log.h"
 #include <errno.h>
@@ -20,10 +21,45 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A change that was in flight when the last daemon died is compared with the tree, by its records. */
+
+/* One name the change was about, as it was before. */
+struct suspect_slot {
+    struct wb_object dir;
+    bool present;
+    uint8_t unbind;
+    struct wb_object object;
+    bool is_dir;
+    char name[WB_NAME_MAX + 1];
+};
+
+#define SUSPECT_LOGS 8
+struct suspect {
+    struct wb_store *store;
+    int64_t when;
+    uint16_t op;
+    bool several;           /* its records are in several logs */
+    struct wb_object where; /* else: the directory of the object, as far as was known */
+
+    unsigned log_count;
+    struct {
+        struct wb_object object;
+        enum wb_object_file file;
+        bool recorded, aborted;
+    } logs[SUSPECT_LOGS];
+
+    unsigned slot_count;
+    struct suspect_slot slots[WB_SLOTS_MAX];
+
+    bool unfinished; /* parts are missing: the change comes after the last */
+    bool differs;    /* the object is not as its records say it was */
+    int fd;          /* the object, once looked for; -1 */
+};
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* Opens the directory of a slot; one in the graveyard has no names any more. */
-static int open_dir(const struct wb_suspect *suspect, struct wb_object dir)
+static int open_dir(const struct suspect *suspect, struct wb_object dir)
 {
     int fd = -1, r = wb_catalog_path_open_dir(suspect->store, dir, &fd);
 
@@ -31,7 +67,7 @@ static int open_dir(const struct wb_suspect *suspect, struct wb_object dir)
 }
 
 /* Whether dir_fd/name is `object` now: 1, 0 (another or nothing), or -errno. *ret_there: anything. */
-static int holds(const struct wb_suspect *suspect, int dir_fd, const char *name, struct wb_object object,
+static int holds(const struct suspect *suspect, int dir_fd, const char *name, struct wb_object object,
                  bool *ret_there)
 {
     struct wb_object found;
@@ -46,10 +82,10 @@ static int holds(const struct wb_suspect *suspect, int dir_fd, const char *name,
 }
 
 /* Whether every name is as it was before the change: 1, 0, or -errno if that cannot be determined. */
-static int suspect_names_untouched(const struct wb_suspect *suspect)
+static int suspect_names_untouched(const struct suspect *suspect)
 {
     for (unsigned i = 0; i < suspect->slot_count; i++) {
-        const struct wb_suspect_slot *slot = &suspect->slots[i];
+        const struct suspect_slot *slot = &suspect->slots[i];
         _cleanup_close_ int fd = open_dir(suspect, slot->dir);
         struct wb_attrs attrs;
         bool there;
@@ -71,9 +107,9 @@ static int suspect_names_untouched(const struct wb_suspect *suspect)
 }
 
 /* A directory replaced by a rename, half way: buries it from the name it was left at. 0 or -errno. */
-static int suspect_finish_rename(const struct wb_suspect *suspect)
+static int suspect_finish_rename(const struct suspect *suspect)
 {
-    const struct wb_suspect_slot *source = &suspect->slots[0], *target = &suspect->slots[1];
+    const struct suspect_slot *source = &suspect->slots[0], *target = &suspect->slots[1];
     _cleanup_close_ int source_fd = -1, target_fd = -1;
     bool there;
 
@@ -100,7 +136,7 @@ static int suspect_finish_rename(const struct wb_suspect *suspect)
 /* ---- objects --------------------------------------------------------------------------------- */
 
 /* Looks through a directory for an inode: its name is not in the records of an object. `name` may be NULL. */
-static int search_dir(const struct wb_suspect *suspect, struct wb_object object, char name[WB_NAME_MAX + 1])
+static int search_dir(const struct suspect *suspect, struct wb_object object, char name[WB_NAME_MAX + 1])
 {
     _cleanup_closedir_ DIR *stream = NULL;
     _cleanup_close_ int dir_fd = open_dir(suspect, suspect->where);
@@ -127,7 +163,9 @@ static int search_dir(const struct wb_suspect *suspect, struct wb_object object,
     return r < 0 ? r : -ENOENT;
 }
 
-int wb_suspect_find(const struct wb_suspect *suspect, struct wb_object object, char name[WB_NAME_MAX + 1])
+/* An O_PATH descriptor of an object, buried or in suspect->where; logs[0] is its log. Or -errno. `name` (may be
+ * NULL): its name there, or "". */
+static int suspect_find(const struct suspect *suspect, struct wb_object object, char name[WB_NAME_MAX + 1])
 {
     int fd;
 
@@ -215,7 +253,7 @@ static bool same_xattr(int object_fd, int log_fd, const struct wb_record *record
 }
 
 /* Compares one record with the object it is about; sets suspect->differs. */
-static void suspect_compare(struct wb_suspect *suspect, int log_fd, const struct wb_record *record)
+static void suspect_compare(struct suspect *suspect, int log_fd, const struct wb_record *record)
 {
     const struct wb_attrs *then = &record->attr.attrs;
     struct wb_object object = record->attr.object;
@@ -232,7 +270,7 @@ static void suspect_compare(struct wb_suspect *suspect, int log_fd, const struct
     if (suspect->differs)
         return;
     if (suspect->fd < 0)
-        suspect->fd = wb_suspect_find(suspect, object, NULL);
+        suspect->fd = suspect_find(suspect, object, NULL);
     /*
      * A change moves the change time, so another one proves that something happened; the same one does not
      * prove the contrary (the kernel's clock has a grain), so the content is looked at too.
@@ -248,9 +286,9 @@ static void suspect_compare(struct wb_suspect *suspect, int log_fd, const struct
         wb_spans_extend(suspect->store, suspect->when, now.ctime);
 }
 
-static void add_log(struct wb_suspect *suspect, struct wb_object object, enum wb_object_file file)
+static void add_log(struct suspect *suspect, struct wb_object object, enum wb_object_file file)
 {
-    if (wb_object_is_none(object) || suspect->log_count == WB_SUSPECT_LOGS)
+    if (wb_object_is_none(object) || suspect->log_count == SUSPECT_LOGS)
         return;
     for (unsigned i = 0; i < suspect->log_count; i++)
         if (suspect->logs[i].file == file && wb_object_equal(suspect->logs[i].object, object))
@@ -260,11 +298,11 @@ static void add_log(struct wb_suspect *suspect, struct wb_object object, enum wb
 }
 
 /* Notes the slots of a NAME record, and the logs their objects may have records in. */
-static void add_slots(struct wb_suspect *suspect, struct wb_object dir, const struct wb_rec_name *record)
+static void add_slots(struct suspect *suspect, struct wb_object dir, const struct wb_rec_name *record)
 {
     for (uint32_t i = 0; i < record->count && suspect->slot_count < WB_SLOTS_MAX; i++) {
         const struct wb_slot *from = &record->slots[i];
-        struct wb_suspect_slot *slot = &suspect->slots[suspect->slot_count++];
+        struct suspect_slot *slot = &suspect->slots[suspect->slot_count++];
 
         slot->dir = dir;
         slot->present = from->present;
@@ -279,7 +317,7 @@ static void add_slots(struct wb_suspect *suspect, struct wb_object dir, const st
 }
 
 /* Reads what log `index` says of the change; a log that is not there says nothing. */
-static int read_log(struct wb_suspect *suspect, unsigned index)
+static int read_log(struct suspect *suspect, unsigned index)
 {
     struct wb_object object = suspect->logs[index].object;
     _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
@@ -313,7 +351,7 @@ static int read_log(struct wb_suspect *suspect, unsigned index)
  * Whether the change never happened. In doubt it happened: a version too many is harmless, since it puts back
  * what is there already; one too few would be a state that cannot be reached any more.
  */
-static bool never_happened(const struct wb_suspect *suspect)
+static bool never_happened(const struct suspect *suspect)
 {
     for (unsigned i = 0; i < suspect->log_count; i++)
         if (suspect->logs[i].aborted)
@@ -328,7 +366,7 @@ static bool never_happened(const struct wb_suspect *suspect)
     return !suspect->several && !suspect->differs;
 }
 
-static int abort_log(struct wb_suspect *suspect, unsigned index)
+static int abort_log(struct suspect *suspect, unsigned index)
 {
     struct wb_log *log;
     int r = wb_store_get_log(suspect->store, suspect->logs[index].object, suspect->logs[index].file, false,
@@ -344,7 +382,7 @@ static int abort_log(struct wb_suspect *suspect, unsigned index)
 }
 
 /* 1: aborted, 0: left standing, or -errno. */
-static int examine(struct wb_suspect *suspect)
+static int examine(struct suspect *suspect)
 {
     bool recorded = false;
     int r;
@@ -381,7 +419,7 @@ struct recovery {
 static int examine_entry(const struct wb_inflight_entry *entry, void *data)
 {
     struct recovery *recovery = data;
-    struct wb_suspect suspect = {
+    struct suspect suspect = {
         .store = recovery->store,
         .when = entry->when,
         .several = entry->logs > 1,
@@ -404,6 +442,185 @@ static int examine_entry(const struct wb_inflight_entry *entry, void *data)
     return 0;
 }
 
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+static void note_lost(struct wb_stage *stage, const struct wb_record *record, char name[WB_NAME_MAX + 1])
+{
+    wb_stage_touched(stage, record->data.offset, record->data.length, record->op);
+    if (record->via.length > 0 && wb_object_equal(record->via.dir, stage->entry.dir)) {
+        memcpy(name, record->via.name, record->via.length);
+        name[record->via.length] = '\0';
+    }
+}
+
+/*
+ * Looks for the end in that log: 1, 0 (also if there is no log) or -errno. On the way, it notes the loss of the stage,
+ * and by which name: changes that never happened have been aborted by now. `last`: raised to the `when` of the newest
+ * record before the stage.
+ */
+static int has_ended(struct wb_store *store, struct wb_object object, enum wb_object_file file, struct wb_stage *stage,
+                     char name[WB_NAME_MAX + 1], int64_t *last)
+{
+    const struct wb_stage_entry *entry = &stage->entry;
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
+    struct wb_log_skip skip = {0};
+    struct wb_record record;
+    bool found = false;
+    int r = wb_object_log_open(&log, store, object, file);
+
+    if (r <= 0)
+        return r;
+    while (!found && ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
+        stage->changed |= r == WB_DAMAGED;
+        if (r == WB_DAMAGED)
+            continue;
+        if (record.written < entry->begin) {
+            *last = MAX(*last, record.when);
+            break;
+        }
+        if (record.type == WB_REC_DATA && record.flags & WB_RECORD_STAGE)
+            note_lost(stage, &record, name);
+        found = record.type == WB_REC_ATTR && record.flags & WB_RECORD_STAGE && record.attr.begin == entry->begin &&
+                wb_object_equal(record.attr.object, entry->object);
+    }
+    return r < 0 ? r : found;
+}
+
+enum seen { SEEN_UNCHANGED, SEEN_CHANGED, SEEN_UNKNOWN };
+
+/* Whether the log has its record of that `when`: 1, 0 or -errno. */
+static int has_record(struct wb_store *store, struct wb_object object, enum wb_object_file file, int64_t when)
+{
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
+    struct wb_record record = {.when = when};
+    int r = wb_object_log_open(&log, store, object, file);
+
+    if (r <= 0)
+        return r;
+    while ((r = wb_log_reader_prev(&log.reader, &record)) == WB_DAMAGED || (r == 0 && record.when > when))
+        ;
+    return r < 0 ? r : r == 0 && record.when == when;
+}
+
+/* Whether a record from before the stage is missing, which a power cut took. Where that is not known, it is not. */
+static bool lacks_records(struct wb_store *store, const struct wb_stage_entry *entry)
+{
+    return (entry->newest_own != 0 && has_record(store, entry->object, WB_FILE_UNDO, entry->newest_own) == 0) ||
+           (entry->newest_dir != 0 && has_record(store, entry->dir, WB_FILE_CATALOG, entry->newest_dir) == 0);
+}
+
+/*
+ * Whether the file on the disk is older than its slot: of changes before the stage, a power cut took records and
+ * effects, as if they had never been made. All of them may have been made in one tick of ctime; and a file that is not
+ * found (`now` is NULL) may have been moved or removed by one of them.
+ */
+static bool is_older(struct wb_store *store, const struct wb_stage *stage, const struct wb_attrs *now)
+{
+    const struct wb_stage_entry *entry = &stage->entry;
+
+    /* Not whether this opening is the first after the cut: that one may have ended before it came to the slot. */
+    if (entry->begin >= store->stamps.cut)
+        return false;
+    if (now && now->ctime != entry->attrs.ctime)
+        return now->ctime < entry->attrs.ctime;
+    return lacks_records(store, entry);
+}
+
+/*
+ * Then the attributes in the slot are of a state that was lost, and those of the file are what the stage began with.
+ * A file that is longer has grown in the stage, which is not recorded, or it was made shorter before, which was lost.
+ */
+static enum seen look_at_older(struct wb_stage *stage, const struct wb_attrs *now)
+{
+    struct wb_attrs *before = &stage->entry.attrs;
+    uint64_t size = before->size;
+
+    if (now && now->size > size)
+        return SEEN_UNKNOWN;
+    if (!stage->changed)
+        return SEEN_UNCHANGED;
+    if (!now)
+        return SEEN_UNKNOWN;
+    *before = *now;
+    before->size = size;
+    return SEEN_CHANGED;
+}
+
+/*
+ * How the tree shows the file, and its name, unless `name` is known. Unchanged: it is just as it was when the
+ * stage began, so the change it was begun for never happened. Growth is in no record: that is seen by the size.
+ */
+static enum seen look_at(struct wb_store *store, struct wb_stage *stage, char name[WB_NAME_MAX + 1], int64_t *last)
+{
+    const struct wb_attrs *before = &stage->entry.attrs;
+    struct suspect suspect = {.store = store, .where = stage->entry.dir, .fd = -1};
+    char found[WB_NAME_MAX + 1];
+    _cleanup_close_ int fd = -1;
+    enum seen seen = SEEN_CHANGED;
+    struct wb_attrs now;
+    bool is_there;
+
+    suspect.logs[0].object = stage->entry.object;
+    suspect.logs[0].file = WB_FILE_UNDO;
+    fd = suspect_find(&suspect, stage->entry.object, found);
+    if (!name[0])
+        g_strlcpy(name, found, sizeof(found)); /* one with several names was written to by any of them */
+    is_there = fd >= 0 && wb_object_stat(store, fd, NULL, NULL, &now, NULL) == 0;
+    if (is_older(store, stage, is_there ? &now : NULL)) {
+        *last = is_there ? MAX(*last, now.ctime) : *last;
+        seen = look_at_older(stage, is_there ? &now : NULL);
+    }
+    if (!is_there) {
+        now = *before;
+        stage->changed = true;
+    }
+    if (seen != SEEN_CHANGED || (!stage->changed && !wb_stage_looks_changed(&stage->entry, &now)))
+        return seen == SEEN_UNKNOWN ? seen : SEEN_UNCHANGED;
+    stage->size_after = now.size;
+    if (now.size > before->size)
+        wb_stage_touched(stage, before->size, now.size - before->size, stage->op);
+    else if (stage->from > stage->to)
+        wb_stage_touched(stage, 0, before->size, stage->op);
+    return SEEN_CHANGED;
+}
+
+/* Ends a stage that a crash left under way; one that cannot be ended remains so. */
+static int recover_stage(int slot, const struct wb_stage_entry *entry, void *data)
+{
+    struct wb_store *store = data;
+    struct wb_stage stage = {.slot = slot, .entry = *entry, .from = UINT64_MAX};
+    struct wb_dir dir = {.object = entry->dir};
+    bool in_catalog = !wb_object_is_none(entry->dir);
+    char name[WB_NAME_MAX + 1] = "";
+    struct wb_target target = {.object = entry->object, .parent = &dir, .name = name};
+    enum seen seen;
+    int64_t last = 0;
+    int r, undo;
+
+    r = has_ended(store, entry->object, WB_FILE_UNDO, &stage, name, &last);
+    if (r == 0 && in_catalog)
+        r = has_ended(store, entry->dir, WB_FILE_CATALOG, &stage, name, &last);
+    if (r < 0)
+        return 0;
+    seen = r > 0 ? SEEN_UNCHANGED : look_at(store, &stage, name, &last);
+    /* Where the GAP cannot be written, its end is: the state before is what the slot says. */
+    if (seen == SEEN_UNCHANGED || (seen == SEEN_UNKNOWN && wb_capture_lost_records(store, entry->object, last) == 0)) {
+        wb_stages_remove(store, slot);
+        return 0;
+    }
+    undo = wb_store_has_log(store, entry->object, WB_FILE_UNDO);
+    if (undo == 0 && in_catalog)
+        in_catalog = wb_store_has_log(store, entry->dir, WB_FILE_CATALOG) == 1;
+    else
+        in_catalog = false;
+    if (undo >= 0)
+        wb_stage_write_end(store, &stage, in_catalog ? entry->dir : entry->object,
+                           in_catalog ? WB_FILE_CATALOG : WB_FILE_UNDO, name[0] ? &target : NULL);
+    return 0;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
 int wb_recover(struct wb_store *store, unsigned *ret_aborted)
 {
     struct recovery recovery = {.store = store};
@@ -412,7 +629,7 @@ int wb_recover(struct wb_store *store, unsigned *ret_aborted)
     if (r == 0)
         r = wb_inflight_clear(store);
     if (r == 0)
-        wb_stages_recover(store);
+        wb_stages_each(store, recover_stage, store);
     if (r == 0)
         wb_gaps_flush(store);
     if (r == 0)
