@@ -6,6 +6,7 @@
 #include "capture/recovery/recover.h"
 #include "capture_ops.h"
 #include "capture_random.h"
+#include "disk.h"
 #include "history/history.h"
 #include "maintain/erase/erase.h"
 #include "store/log/log_scan.h"
@@ -14,34 +15,6 @@
 #include <sys/wait.h>
 
 #define TREE (&model.tree)
-
-/* ---- writes that kill --------------------------------------------------------------------------- */
-
-static int countdown = -1;
-
-static void tick(void)
-{
-    if (countdown >= 0 && countdown-- == 0)
-        syscall(SYS_exit_group, 42);
-}
-
-ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t offset)
-{
-    tick();
-    return syscall(SYS_pwritev, fd, iov, count, offset, 0);
-}
-
-ssize_t pwrite(int fd, const void *data, size_t length, off_t offset)
-{
-    tick();
-    return syscall(SYS_pwrite64, fd, data, length, offset);
-}
-
-int renameat(int a, const char *from, int b, const char *to)
-{
-    tick();
-    return (int)syscall(SYS_renameat2, a, from, b, to, 0);
-}
 
 /* ---- entries, and expected entries ---------------------------------------------------------------- */
 
@@ -211,48 +184,49 @@ START_TEST(a_change_under_way_waits)
 }
 END_TEST
 
-/* A child that dies at its `at`-th write; whether it did. */
-static bool crash_once(unsigned seed, int at)
+static const char *prepare(void)
 {
-    int status;
-    pid_t child;
-
-    start(seed);
+    start(*(const unsigned *)disk_data());
     for (int i = 0; i < 15; i++)
         step();
     tree_release(TREE);
     TREE->store = wb_store_free(TREE->store);
-    child = fork();
-    if (child == 0) {
-        tree_open_store(TREE);
-        countdown = at;
-        for (int i = 0; i < 6; i++) {
-            step();
-            if (i % 2)
-                wb_timeline_pass(TREE->store);
-        }
-        syscall(SYS_exit_group, 0);
+    return TREE->path;
+}
+
+static void begin(void)
+{
+    tree_open_store(TREE);
+}
+
+static int act(void)
+{
+    for (int i = 0; i < 6; i++) {
+        step();
+        if (i % 2)
+            wb_timeline_pass(TREE->store);
     }
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(WIFEXITED(status));
+    return 0;
+}
+
+static void check(const struct disk_end *end)
+{
     tree_open_store(TREE);
     ck_assert_int_eq(wb_recover(TREE->store, NULL), 0);
-    check_timeline("after a crash");
+    check_timeline(end->at);
     op_make(TREE, "later", "life goes on");
     check_timeline("later");
     reopen_without("times");
     check_timeline("anew");
-    finish();
-    return WEXITSTATUS(status) == 42;
 }
 
 START_TEST(a_crash_anywhere_loses_nothing)
 {
-    int at = 0;
+    unsigned seed = (unsigned)_i + 1;
+    struct disk_trial trial = {.name = "timeline", .prepare = prepare, .begin = begin, .act = act, .check = check,
+                               .clean = finish, .data = &seed};
 
-    while (crash_once((unsigned)_i + 1, at))
-        at++;
-    ck_assert_int_ge(at, 10);
+    ck_assert_uint_ge(disk_each_stop(&trial), (unsigned)amount(10, 1));
 }
 END_TEST
 
