@@ -136,7 +136,7 @@ struct wb_version_iter;
  * the iterator, which the caller ends with wb_version_end. Returns 0 or a negative errno.
  */
 int wb_version_begin(struct wb_client *client, const char *path, int64_t since, int64_t until,
-                      struct wb_version_iter **ret);
+                     struct wb_version_iter **ret);
 
 /* The next version in *ret, valid until the next call with this iterator. Returns 0; 1: the end; or a negative errno,
  * such as -ENOENT: nothing was ever recorded under this name. */
@@ -288,7 +288,7 @@ struct wb_snapshot_iter *wb_snapshots_end(struct wb_snapshot_iter *iter);
  * taken; -EINVAL: it cannot be the name of a snapshot; or another negative errno.
  */
 int wb_snapshots_create(struct wb_client *client, const char *path, const char *name, const char *text,
-                    int64_t *ret_when);
+                        int64_t *ret_when);
 
 /* Removes the snapshot `name`; its time can still be reached as a time. Returns 0; -ENOENT: there is none of that
  * name; or another negative errno. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/copy.h"
+
 #include "client/fd.h"
 #include "client/watch.h"
 #include <errno.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/fd.h"
+
+#include "base/cleanup.h"
+#include "base/dir.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include "base/cleanup.h"
-#include "base/dir.h"
 
 int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name)
 {

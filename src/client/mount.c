@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/mount.h"
+
 #include "client/fd.h"
 #include "client/path.h"
+#include "wayback/at_name.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include "wayback/at_name.h"
 
 static void listed_free(void *data)
 {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/past_path.h"
+
 #include "client/errno_text.h"
 #include "client/fd.h"
 #include "client/path.h"
 #include "client/snapshots.h"
+#include "wayback/at_name.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "wayback/at_name.h"
-#include "wayback/when.h"
 
 #define NEVER_WAS "no such file or directory, now or at any time recorded"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/path.h"
+
 #include "client/fd.h"
 #include <errno.h>
 #include <limits.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/usage.h"
+
+#include "client/watch.h"
 #include <errno.h>
 #include <glib.h>
 #include <string.h>
-#include "client/watch.h"
 
 /* Requests in a row without progress, each of a tenth of a second. */
 #define STILL_MAX 36000

@@ -2,12 +2,11 @@
 #include "history/log_cursor.h"
 
 #include "history/internal.h"
-
+#include "wayback/error.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
-#include "wayback/error.h"
 
 static int start(struct wb_log_cursor *source, int fd)
 {

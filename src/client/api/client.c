@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/api/api.h"
+
+#include "client/errno_text.h"
+#include "client/past_path.h"
+#include "client/path.h"
+#include "client/snapshots.h"
+#include "wayback/quote.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "client/errno_text.h"
-#include "client/past_path.h"
-#include "client/path.h"
-#include "client/snapshots.h"
-#include "wayback/quote.h"
 
 static _Thread_local char error_text[PATH_MAX + sizeof(struct wb_error)];
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/api/api.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
+
 #include "client/fd.h"
 #include "client/path.h"
 #include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
 
 /* ---- versions ------------------------------------------------------------------------------------ */
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/api/api.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
+
 #include "client/errno_text.h"
 #include "client/fd.h"
 #include "client/past_path.h"
 #include "client/revert/revert.h"
 #include "client/watch.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
 
 #define KNOWN_FLAGS (WB_RESTORE_DRY_RUN | WB_RESTORE_ALL_LINKS | WB_RESTORE_NO_SYNC)
 

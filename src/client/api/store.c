@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/api/api.h"
-#include <errno.h>
-#include <string.h>
+
 #include "client/snapshots.h"
 #include "client/usage.h"
+#include <errno.h>
+#include <string.h>
 
 /* ---- snapshots ----------------------------------------------------------------------------------- */
 

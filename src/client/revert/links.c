@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/revert/revert_parts.h"
+
+#include "base/cleanup.h"
+#include "base/dir.h"
 #include "client/copy.h"
 #include "client/fd.h"
 #include "client/path.h"
@@ -7,8 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include "base/cleanup.h"
-#include "base/dir.h"
 
 /*
  * Files with names outside of the PATHs that are reverted. Such a file is never changed: the names below the PATHs

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/revert/revert_parts.h"
-#include <errno.h>
+
 #include "client/path.h"
+#include <errno.h>
 
 /* A path below something put aside, as it was called before. */
 static char *own_name(const struct revert *revert, const char *path)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/revert/revert_parts.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
+
 #include "client/fd.h"
 #include "client/past_path.h"
 #include "client/path.h"
 #include "client/watch.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
 
 /* A directory above PATH that is gone and had to come back first. */
 struct parent {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/revert/revert_parts.h"
+
 #include "client/copy.h"
 #include "client/copy_flags.h"
 #include "client/fd.h"
 #include "client/path.h"
 #include "client/watch.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
-#include "wayback/when.h"
 
 int revert_now(const struct revision *revision, const char **ret_name)
 {

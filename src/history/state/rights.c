@@ -2,8 +2,8 @@
 #include "history/state/rights.h"
 
 #include "history/internal.h"
-#include <errno.h>
 #include "wayback/error.h"
+#include <errno.h>
 
 /* So many moments are kept of one object in one log, and of so many objects. */
 #define MOMENTS_MAX 1024
