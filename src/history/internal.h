@@ -5,6 +5,7 @@
 
 #include "history/history.h"
 #include "history/log_cursor.h"
+#include "time/ctime_clock.h"
 #include "wayback/when.h"
 #include <glib.h>
 #include <stdatomic.h>
@@ -91,7 +92,7 @@ int wb_history_fail_gap(unsigned reason);
 
 static inline bool wb_rested_since(int64_t ctime, int64_t when)
 {
-    return ctime < when - WB_CLOCK_LAG;
+    return wb_ctime_end(ctime) < when - WB_CLOCK_LAG;
 }
 
 /* Smaller values are generations (object_stat.c) or made up (rebind_tree.c), not times. */

@@ -36,6 +36,7 @@ MOUNTED_BY = ("root",) if SANITIZED else ("root", "user")
 CLONE_NEWNS = 0x20000
 TIMEOUT = 1200  # seconds one test may take, on a machine that has much else to do
 MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-I", "256", "-m", "0"),
+        "ext4-seconds": ("mkfs.ext4", "-q", "-F", "-I", "128", "-m", "0"),
         "xfs": ("mkfs.xfs", "-q", "-m", "reflink=1"),
         "btrfs": ("mkfs.btrfs", "-q")}
 # Nobody cuts the power of these disks (tests/cuts makes its own), and a flush of one waits for the disk of the machine.

@@ -537,3 +537,72 @@ def test_lists_name_the_file_of_a_gap(tree):
         time.sleep(0.01)
     changes = map(json.loads, tree.tool("vlog", "--json", tree.path).stdout.splitlines())
     assert sorted(change["path"] for change in changes if change["op"] == "gap") == ["d", "d/new", "quiet"]
+
+
+# ---- file systems that keep whole seconds ---------------------------------------------------------
+
+
+def next_second():
+    """Later changes have another ctime than all before, however late the ticks of its clock are."""
+    begun = time.time_ns() // 1_000_000_000
+    while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) // 1_000_000_000 <= begun:
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("history", ("write", "close"))
+@pytest.mark.parametrize("ended", ("stop", "kill"))
+def test_recorded_changes_are_known_though_times_are_whole_seconds(maker, ended, history):
+    """A change may have a ctime before the begin of its span."""
+    mount = maker.mount("allow_other", f"history={history}", kind="ext4-seconds")
+    seen = []
+
+    def change(number):
+        (mount.path / "f").write_bytes(b"%d" % number)
+        (mount.path / f"new{number}").write_bytes(b"new")
+        (mount.path / "d").mkdir(exist_ok=True)
+        (mount.path / "d").chmod(0o700 + number)
+        seen.append((moment(), b"%d" % number, 0o700 + number, sorted(os.listdir(mount.path))))
+
+    for number in range(4):
+        change(number)
+        next_span()
+    assert (mount.source / "f").stat().st_ctime_ns % 1_000_000_000 == 0
+    next_second()
+    change(4)
+    getattr(mount, ended)()
+    mount.start()
+    change(5)
+    next_second()
+    for _ in range(2):
+        for when, content, mode, names in seen:
+            assert past(mount.path / "f", when) == content
+            assert os.lstat(f"{mount.path}/d@{epoch(when)}").st_mode & 0o777 == mode
+            assert sorted(os.listdir(mount.at(when))) == names
+        mount.remount()
+    assert "gap" not in mount.tool("vlog", mount.path).stdout
+
+
+@pytest.mark.parametrize("mounted", (False, True))
+@pytest.mark.parametrize("change", (overwrite, append, replace, delete, set_xattr), ids=lambda change: change.__name__)
+def test_an_edit_in_a_second_of_its_own_is_seen(maker, change, mounted):
+    mount = maker.mount("allow_other", kind="ext4-seconds")
+    mount.expect(UNSEEN)
+    (mount.path / "f").write_bytes(b"first")
+    (mount.path / "quiet").write_bytes(b"quiet")
+    before = (moment(), b"first")
+    if not mounted:
+        mount.stop()
+    next_second()
+    change(mount.source)
+    next_second()
+    if not mounted:
+        mount.start()
+    (mount.path / "own").write_bytes(b"recorded")
+    after = (moment(), (mount.source / "f").read_bytes() if change is not delete else None)
+    for _ in range(2):
+        assert past(mount.path / "f", before[0]) == errno.EIO
+        # A file whose birth is not known has no name for certain in a directory that others changed.
+        assert past(mount.path / "quiet", before[0]) == b"quiet" or change in MOVES_NAMES
+        if change is not delete:
+            assert past(mount.path / "f", after[0]) == after[1]
+        mount.remount()

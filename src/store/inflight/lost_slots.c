@@ -64,7 +64,7 @@ void wb_lost_slots_forget(struct wb_lost_slots *slots, int64_t floor)
 const struct wb_span *wb_lost_slots_find(const struct wb_lost_slots *slots, int64_t ctime)
 {
     for (unsigned i = 0; i < slots->count; i++)
-        if (ctime >= slots->spans[i].begin && ctime < slots->spans[i].end)
+        if (wb_ctime_end(ctime) >= slots->spans[i].begin && ctime < slots->spans[i].end)
             return &slots->spans[i];
     return NULL;
 }
@@ -270,13 +270,13 @@ int wb_lost_content_find(const struct wb_store *store, int fd, int log_fd, int64
         return -errno;
     ctime = nanoseconds(stx.stx_ctime);
     /* A file with a name besides that in the graveyard can be synced, and its content is as recovery found it. */
-    if (!S_ISREG(stx.stx_mode) || stx.stx_nlink > 1 || ctime <= since || ctime > until)
+    if (!S_ISREG(stx.stx_mode) || stx.stx_nlink > 1 || wb_ctime_end(ctime) <= since || ctime > until)
         return 0;
     /* It was moved to the graveyard in that period. The modification time does not prove whether it was written as well
      * (utimes). */
-    if (nanoseconds(stx.stx_mtime) <= since && nanoseconds(stx.stx_btime) <= since &&
+    if (wb_ctime_end(nanoseconds(stx.stx_mtime)) <= since && nanoseconds(stx.stx_btime) <= since &&
         (log_fd < 0 || fstat(log_fd, &log) < 0 ||
-         log.st_mtim.tv_sec * WB_WHEN_SECOND + log.st_mtim.tv_nsec <= since))
+         wb_ctime_end(log.st_mtim.tv_sec * WB_WHEN_SECOND + log.st_mtim.tv_nsec) <= since))
         return 0;
     r = has_gap(log_fd, since, ctime);
     *ret_since = since;

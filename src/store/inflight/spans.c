@@ -110,7 +110,7 @@ static bool table_has(const struct table *table, int64_t ctime)
     if (ctime <= table->floor)
         return true;
     for (unsigned i = table->count; i-- > 0;)
-        if (ctime >= table->spans[i].begin && ctime <= table->spans[i].end)
+        if (wb_ctime_end(ctime) >= table->spans[i].begin && ctime <= table->spans[i].end)
             return true;
     return false;
 }
@@ -693,14 +693,14 @@ int wb_spans_begin_anew(int dir_fd)
 static bool is_in(const struct wb_spans *spans, int64_t ctime)
 {
     return table_has(&spans->table, ctime) ||
-           (spans->begin > 0 && ctime >= spans->begin && (spans->active > 0 || ctime <= spans->end));
+           (spans->begin > 0 && wb_ctime_end(ctime) >= spans->begin && (spans->active > 0 || ctime <= spans->end));
 }
 
 static bool writer_has(struct wb_spans *spans, int64_t ctime)
 {
     int64_t begin = spans->begin;
     bool found = ctime <= spans->floor ||
-                 (begin > 0 && ctime >= begin && (spans->active > 0 || ctime <= spans->end));
+                 (begin > 0 && wb_ctime_end(ctime) >= begin && (spans->active > 0 || ctime <= spans->end));
 
     /* An active thread is in the span that existed before it became active: so all of that time belongs to one span. */
     if (found && spans->begin == begin)
@@ -724,7 +724,7 @@ static bool reader_has(const struct wb_store *store, int64_t ctime)
     for (int i = 0; !found && i < LOOKS; i++) {
         look(store);
         found = spans->absent || is_in(spans, ctime);
-        if (found || ctime < wb_ctime_latest() - WB_WHEN_SECOND)
+        if (found || wb_ctime_end(ctime) < wb_ctime_latest() - WB_WHEN_SECOND)
             break;
         nanosleep(&pause, NULL);
     }
@@ -829,7 +829,8 @@ void wb_spans_extend(struct wb_store *store, int64_t when, int64_t ctime)
 {
     struct wb_spans *spans = store->spans;
 
-    if (!spans || !spans->writes || ctime < when - PAUSE || ctime > when + CHANGE_MAX || writer_has(spans, ctime))
+    if (!spans || !spans->writes || wb_ctime_end(ctime) < when - PAUSE || ctime > when + CHANGE_MAX ||
+        writer_has(spans, ctime))
         return;
     pthread_mutex_lock(&spans->lock);
     add(store, (struct wb_span){MIN(when, ctime), ctime});
@@ -881,6 +882,7 @@ int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime, 
                               wb_spans_lost_slot(store, ctime, is_dir)};
     struct wb_log_reader reader;
     struct wb_record record;
+    const int64_t latest = wb_ctime_end(ctime);
     int64_t until = 0; /* of a GAP that is of this change if the record before the GAP is older */
     bool marked = false;
     int r = wb_log_reader_init(&reader, log_fd);
@@ -889,11 +891,11 @@ int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime, 
         return r;
     /* The floor may have risen above it meanwhile: the thread that raised it has marked it. */
     marked = wb_spans_has(store, ctime, is_dir);
-    while (!marked && (r = wb_log_reader_prev(&reader, &record)) == 0 && (record.when > ctime || until > 0)) {
+    while (!marked && (r = wb_log_reader_prev(&reader, &record)) == 0 && (record.when > latest || until > 0)) {
         if (record.type == WB_REC_PLACE)
             continue;
-        marked = until > record.when || (record.when > ctime && covers(&record, &hole));
-        until = record.when > ctime && may_cover(&record, &hole) ? record.gap.until : 0;
+        marked = until > record.when || (record.when > latest && covers(&record, &hole));
+        until = record.when > latest && may_cover(&record, &hole) ? record.gap.until : 0;
     }
     marked |= r == WB_END && until > 0;
     wb_log_reader_deinit(&reader);
