@@ -517,7 +517,8 @@ class Watched:
         return refusals
 
 
-def test_a_directory_that_others_renamed(maker):
+@pytest.mark.parametrize("looked", [False, True], ids=["not looked", "looked"])
+def test_a_directory_that_others_renamed(maker, looked):
     """Its records have its old name, and those of its files have the directory."""
     mount = maker.mount("allow_other")
     watched = Watched(mount, "old/file", "new/file")
@@ -527,6 +528,8 @@ def test_a_directory_that_others_renamed(maker):
     mount.stop()
     time.sleep(0.02)  # another tick of the clock that ctime comes from
     (mount.source / "old").rename(mount.source / "new")
+    if looked:
+        mark_what_others_changed(mount, 2)
     mount.start()
     for content in (b"two", b"another", b"last"):
         (mount.path / "new/file").write_bytes(content)
@@ -534,19 +537,19 @@ def test_a_directory_that_others_renamed(maker):
     os.utime(mount.path / "new/file", ns=(10**18, 10**18))
     mount.stop()
     copy = copied(maker, mount, cp)
-    rebind(copy, "-y", status=4)
+    assert "lost-track" in rebind(copy, "-y", status=4)
     watched.check(copy)
 
 
 def mark_what_others_changed(mount, count):
-    """A mount looks at the tree, and ends."""
-    seen = len(mount.log())
+    """A mount looks at the whole tree, and ends."""
+    seen, begun, deadline = len(mount.log()), time.time_ns(), time.monotonic() + LIMIT
     mount.start()
-    deadline = time.monotonic() + LIMIT
-    while f"{count} object{'s were' if count > 1 else ' was'} changed while Wayback did not record" not in mount.log()[seen:]:
+    while int.from_bytes((mount.store() / "spans").read_bytes()[8:16], "little") < begun:
         assert time.monotonic() < deadline, mount.log()[seen:]
         time.sleep(0.01)
     mount.stop()
+    assert f"{count} object{'s were' if count > 1 else ' was'} changed while Wayback did not record" in mount.log()[seen:]
 
 
 def replaced_by_others(maker):
@@ -593,20 +596,23 @@ def test_a_mark_of_an_older_version_in_a_directory_without_records(maker):
     assert watched.check(copy) >= 2
 
 
+@pytest.mark.parametrize("looked", [True, False], ids=["looked", "not looked"])
 @pytest.mark.parametrize("beside", ["nothing", "file", "directory"])
-def test_a_directory_that_others_removed(maker, beside):
-    """Only another directory without records may be the one that is gone, and only a file its files."""
-    mount = maker.mount("allow_other")
+def test_a_directory_that_others_removed(maker, beside, looked):
+    """It is gone if a mount has looked at all of the tree. Else another directory without records may be that one, and a
+    file its files."""
+    source = maker.tree()
+    if beside == "file":
+        (source / "beside").write_bytes(b"without records")
+    elif beside == "directory":
+        (source / "beside").mkdir()
+    mount = maker.mount("allow_other", source=source)
     watched = Watched(mount, "dir/file", "kept")
     (mount.path / "dir").mkdir()
     for name in ("dir/file", "kept"):
         (mount.path / name).write_bytes(b"one")
         (mount.path / name).write_bytes(b"two")
     watched.note()
-    if beside == "file":
-        (mount.path / "beside").write_bytes(b"made and never changed")
-    elif beside == "directory":
-        (mount.path / "beside").mkdir()
     mount.stop()
     next_tick()
     shutil.rmtree(mount.source / "dir")
@@ -615,9 +621,11 @@ def test_a_directory_that_others_removed(maker, beside):
     watched.note()
     mount.stop()
     copy = copied(maker, mount, cp)
+    if not looked:
+        (copy.store() / "spans").unlink()
     found = rebind(copy, "-n", status=4)
-    marked = {"nothing": 0, "file": 1, "directory": 1}[beside]
-    assert ("lost-track" in found) == ("external-content" in found) == (marked == 1), found
+    marked = beside != "nothing" and not looked
+    assert ("lost-track" in found) == ("external-content" in found) == marked, found
     assert found.get("external-content", {"path": "beside"})["path"] == "beside"
     rebind(copy, *["-y"] * marked, status=4)
     copy.expect("none of the places")

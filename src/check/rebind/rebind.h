@@ -39,6 +39,9 @@ struct wb_rebind_subject {
     bool forgotten;    /* its log was longer once (vprune)                                         */
     int64_t until;     /* and its records up to then were deleted, later than the horizon; 0: none  */
     int64_t trusted;   /* a directory: what its records say of names holds from here on, see wb_rebind_trusted */
+    int64_t missed;    /* and later than this, each object that others moved has a mark, see note_unseen */
+    int64_t unseen;    /* others changed it before this, and may have renamed it; 0: they did not         */
+    bool damaged;      /* some of its own records are not known, so that such a mark may be one of them       */
     bool log_lost;     /* according to the manifest, its log is missing or lost its end            */
     struct wb_match *match;
     struct wb_fact *fact; /* a name it should have */
@@ -82,6 +85,7 @@ struct wb_rebinding {
     GHashTable *matches;  /* struct wb_match, by inode               */
     GHashTable *parted;   /* size and mtime of files that have lost names: struct wb_parted */
     bool unlisted[WB_SHARDS]; /* the list of the logs in it is damaged */
+    int64_t looked;       /* all of the tree was looked at since (spans.h); 0: not known */
     int64_t newest;       /* `when` of all records                   */
     uint64_t hindered;    /* what keeps it from being done           */
     uint64_t lost_track;  /* objects that cannot be found            */

@@ -215,10 +215,40 @@ static void distrust(struct record_walk *walk, int64_t when)
 {
     struct wb_rebind_subject *subject = walk->is_catalog ? wb_rebind_subject(walk->rebinding, walk->log) : NULL;
 
-    if (subject)
+    if (subject) {
         subject->trusted = MAX(subject->trusted, when);
+        subject->missed = MAX(subject->missed, when);
+    }
+    walk->failed |= walk->is_catalog && !subject;
+}
+
+/*
+ * Others changed it. If that was a change of names, a look at all of the tree since then has marked each object that
+ * got another name or directory by it, since a rename changes the ctime of the object.
+ */
+static void note_unseen(struct record_walk *walk, const struct wb_record *record)
+{
+    struct wb_rebind_subject *subject = wb_rebind_subject(walk->rebinding, walk->log);
+
+    if (!subject) {
+        walk->failed = true;
+        return;
+    }
+    if (walk->is_catalog)
+        subject->trusted = MAX(subject->trusted, record->written);
+    if (walk->is_catalog && record->gap.until > walk->rebinding->looked)
+        subject->missed = MAX(subject->missed, record->written);
+    subject->unseen = MAX(subject->unseen, record->gap.until);
+}
+
+static void note_damage(struct record_walk *walk)
+{
+    struct wb_rebind_subject *subject = wb_rebind_subject(walk->rebinding, walk->log);
+
+    if (subject)
+        subject->damaged = true;
     else
-        walk->failed |= walk->is_catalog;
+        walk->failed = true;
 }
 
 /* A log that was forgotten beyond the horizon: records in other logs that are older may be overtaken. */
@@ -260,7 +290,10 @@ static void note_record(struct record_walk *walk, const struct wb_record *record
         break;
     case WB_REC_GAP:
         wb_external_note(walk->rebinding->checking, walk->log, record);
-        distrust(walk, record->written);
+        if (record->gap.reason == WB_GAP_UNSEEN)
+            note_unseen(walk, record);
+        else
+            distrust(walk, record->written);
         if (!walk->is_catalog)
             note_meeting(walk, record, walk->log);
         break;
@@ -281,6 +314,7 @@ static int read_log(struct wb_rebinding *rebinding, int fd, struct wb_object obj
     while (r == 0) {
         r = wb_log_reader_prev_effective(&reader, &skip, &record);
         if (r == WB_DAMAGED) {
+            note_damage(&walk);
             distrust(&walk, above);
             r = 0;
         } else if (r == 0) {
@@ -338,7 +372,7 @@ static int read_gaps(struct wb_rebinding *rebinding)
 
             if (!subject)
                 return -ENOMEM;
-            subject->trusted = WB_WHEN_PRESENT;
+            subject->trusted = subject->missed = WB_WHEN_PRESENT;
         }
     }
     return r;
@@ -409,7 +443,7 @@ static int note_listed(const struct wb_manifest_entry *entry, void *data)
     subject->log_lost = true;
     if (entry->file == WB_FILE_CATALOG) {
         subject->type = S_IFDIR;
-        subject->trusted = WB_WHEN_PRESENT;
+        subject->trusted = subject->missed = WB_WHEN_PRESENT;
     }
     return 0;
 }
@@ -446,13 +480,31 @@ static int read_manifest(struct wb_rebinding *rebinding)
     return 0;
 }
 
+/* A table that cannot be read shows nothing. */
+static int read_spans(struct wb_rebinding *rebinding)
+{
+    _cleanup_close_ int fd = wb_open_own(rebinding->checking->dir_fd, WB_SPANS_NAME, O_RDONLY, 0);
+    uint8_t head[WB_SPAN_SIZE];
+    size_t length;
+    int64_t floor, cut;
+    int r;
+
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    r = wb_pread_full(fd, head, sizeof(head), 0, &length);
+    if (r == 0 && length == sizeof(head) && wb_span_decode_head(head, &floor, &cut) == 0)
+        rebinding->looked = floor;
+    return r;
+}
+
 int wb_rebind_read(struct wb_rebinding *rebinding)
 {
     int r = read_gaps(rebinding);
 
     if (r == 0)
         r = read_snapshots(rebinding);
-
+    if (r == 0)
+        r = read_spans(rebinding);
     for (unsigned i = 0; r == 0 && i < WB_SHARDS; i++)
         r = wb_shard_each(rebinding->checking->dir_fd, i, read_file, rebinding);
     return r == 0 ? read_manifest(rebinding) : r;

@@ -114,6 +114,18 @@ static void report_lost_track(struct wb_rebinding *rebinding, const struct wb_re
                     "no record identifies the file of this tree that this history belongs to");
 }
 
+/* Whether others may have moved it from there, and no mark shows it: `known` is when it was there. */
+static bool may_have_left(const struct wb_rebinding *rebinding, const struct wb_rebind_subject *subject,
+                          const struct wb_rebind_subject *dir, int64_t known)
+{
+    if (known >= wb_rebind_trusted(rebinding, dir->object))
+        return false;
+    if (rebinding->unlisted[dir->object.ino % WB_SHARDS] || known < dir->missed)
+        return true;
+    return rebinding->unlisted[subject->object.ino % WB_SHARDS] || subject->damaged || subject->log_lost ||
+           subject->forgotten || subject->unseen > known;
+}
+
 /*
  * Whether the object may be in the tree under another name: no record shows that it had its name, or that a directory
  * above it had its own, after the time that is not known there. Another process may have renamed either in bare SRC.
@@ -127,7 +139,7 @@ static bool may_be_elsewhere(const struct wb_rebinding *rebinding, const struct 
         if (!subject->fact)
             return !subject->outlived && !(subject->lost > 0 && subject->lost >= subject->seen);
         /* Older versions recorded changes by others without the place of the directory. */
-        if (!dir || MAX(subject->fact->arrived, subject->fact->met) < wb_rebind_trusted(rebinding, dir->object))
+        if (!dir || may_have_left(rebinding, subject, dir, MAX(subject->fact->arrived, subject->fact->met)))
             return true;
         subject = dir;
     }
