@@ -52,6 +52,7 @@ struct wb_known {
     bool is_dir;            /* in the tree                              */
     bool summed;            /* the manifest has checksums of it as a deleted file */
     bool mentioned;         /* by a record of some other log            */
+    bool named;             /* a record says that some name was its     */
     bool is_file;           /* a regular file, in the tree; then:       */
     uint64_t size;          /* also of a deleted one                    */
     int64_t mtime, ctime;

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import pytest
-from mounts import moment
+from mounts import moment, run
 
 
 XXHASH = ctypes.CDLL("libxxhash.so.0")
@@ -249,6 +249,39 @@ def test_damage_is_named_and_repaired(mount, name):
     mount.start()
     assert (mount.path / "moved").read_bytes() == b"th"
     assert check(mount) == {}
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_the_history_of_what_others_removed(mount, kind):
+    """Its former name leads to it as long as a record says so: the records of its attributes and names stay."""
+    top, files = mount.path, ["", "/inner"] if kind == "directory" else [""]
+    mount.expect("changed while Wayback did not record|none of the places|cannot be found")
+    if kind == "directory":
+        (top / "old").mkdir()
+    for name in ("old" + files[-1], "beside"):
+        (top / name).write_bytes(b"first")
+        (top / name).chmod(0o640)
+    then, when = {name: os.lstat(f"{top}/old{name}") for name in files}, moment()
+    (top / ("old" + files[-1])).write_bytes(b"and then another")
+    (top / ("old" + files[-1])).chmod(0o600)
+    (top / "old").chmod(0o711)
+    if kind == "directory":
+        (top / "old/inner").rename(top / "old/other")
+    (top / "old").rename(top / "new")
+    mount.stop()
+    run("rm", "-r", mount.source / "new")
+    mount.start()
+    for _ in range(2):
+        for name, status in then.items():
+            try:
+                found = os.lstat(f"{mount.at(when)}/old{name}")
+            except OSError as error:
+                assert error.errno == errno.EIO
+            else:
+                assert (found.st_mode, found.st_mtime_ns, found.st_size) == (status.st_mode, status.st_mtime_ns, status.st_size)
+        mount.stop()
+        mount.run_tool("vfsck", "-y", mount.source)
+        mount.start()
 
 
 def test_a_damaged_gap_may_be_anybodys(maker, mount):

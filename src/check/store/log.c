@@ -277,6 +277,17 @@ static void note_mentioned(struct log_check *log, struct wb_object object)
         known->mentioned = true;
 }
 
+/* The name leads to it, at times before that record. */
+static void note_named(struct log_check *log, struct wb_object object)
+{
+    struct wb_known *known;
+
+    note_mentioned(log, object);
+    known = g_hash_table_lookup(log->checking->objects, &object);
+    if (known)
+        known->named = true;
+}
+
 static void check_subject(struct log_check *log, const struct wb_record *record, struct wb_object object, bool others)
 {
     if (!others && !wb_object_equal(object, log->object))
@@ -300,7 +311,7 @@ static int check_body(struct log_check *log, const struct wb_record *record)
     switch (record->type) {
     case WB_REC_NAME:
         for (uint32_t i = 0; i < record->name.count; i++) {
-            note_mentioned(log, record->name.slots[i].object);
+            note_named(log, record->name.slots[i].object);
             wb_external_note(log->checking, record->name.slots[i].object, record);
             note_mentioned(log, record->name.slots[i].to_dir);
             note_mentioned(log, record->name.slots[i].from_dir);

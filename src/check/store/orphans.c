@@ -116,7 +116,9 @@ static void check_object(struct wb_checking *checking, const struct wb_known *kn
         orphan(checking, known, WB_FILE_BUNDLE, "packed content of a deleted file that was removed");
     if (!buried && !lives && known->files & BIT(WB_FILE_BUNDLE_OLD))
         orphan(checking, known, WB_FILE_BUNDLE_OLD, "packed content of a deleted file that was removed");
-    if (lives || buried || !(known->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG) | BIT(WB_FILE_IMAGE))))
+    /* Where a name leads to it, its attributes and names at that time are found in its logs, or would be wrong. */
+    if (lives || buried || known->named ||
+        !(known->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG) | BIT(WB_FILE_IMAGE))))
         return;
     if (known->files & BIT(WB_FILE_CATALOG))
         orphan(checking, known, WB_FILE_CATALOG, "the history of a directory that is neither in the tree nor deleted");
