@@ -20,18 +20,11 @@
 /* Between the record and the change itself a process may be stopped, or a disk be slow. */
 #define SLACK (60 * WB_WHEN_SECOND)
 
-/* Operations that leave content and size alone. */
-static bool leaves_content(unsigned op)
-{
-    return op == WB_OP_CHMOD || op == WB_OP_CHOWN || op == WB_OP_UTIMENS || op == WB_OP_SETXATTR ||
-           op == WB_OP_REMOVEXATTR || op == WB_OP_LINK || op == WB_OP_UNLINK || op == WB_OP_RENAME;
-}
-
 /* size_after becomes 0 if the record does not limit the size. */
 static void note_size(struct wb_known *known, int64_t when, unsigned op, uint64_t size)
 {
     /* A write may have come to its end early, on a full disk; so at most this size. */
-    if (when < known->resized || leaves_content(op))
+    if (when < known->resized || wb_op_has(op, WB_EFFECT_KEEPS))
         return;
     known->resized = when;
     known->size_after = op == WB_OP_WRITE || op == WB_OP_TRUNCATE ? size : 0;

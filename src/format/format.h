@@ -13,6 +13,7 @@
  * what is there already, and replaying twice is replaying once.
  */
 
+#include "format/op.h"
 #include <stddef.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -166,38 +167,6 @@ enum wb_record_type {
     WB_REC_FILLER = 11,  /* .cat .undo  in the place of records that were pruned             */
     WB_REC_THINNED = 12, /* .cat        from here on the name had other files, which are not kept */
 #define WB_REC_LAST WB_REC_THINNED
-};
-
-/* The operation, in words of the user. The numbers are stable; unknown ones are shown as "op N". */
-enum wb_op {
-    WB_OP_NONE = 0,
-    WB_OP_CREATE = 1,
-    WB_OP_MKDIR,
-    WB_OP_MKNOD,
-    WB_OP_SYMLINK,
-    WB_OP_LINK,
-    WB_OP_UNLINK,
-    WB_OP_RMDIR,
-    WB_OP_RENAME,
-    WB_OP_EXCHANGE,
-    WB_OP_WHITEOUT,
-    WB_OP_WRITE,
-    WB_OP_MMAP,
-    WB_OP_TRUNCATE,
-    WB_OP_ALLOCATE,
-    WB_OP_PUNCH,
-    WB_OP_ZERO,
-    WB_OP_COLLAPSE,
-    WB_OP_INSERT,
-    WB_OP_COPY,
-    WB_OP_CHMOD,
-    WB_OP_CHOWN,
-    WB_OP_UTIMENS,
-    WB_OP_SETXATTR,
-    WB_OP_REMOVEXATTR,
-    WB_OP_RESTORE, /* a deleted object got a name again */
-    WB_OP_FORGET,  /* vrm --history: older history was deleted on purpose */
-    WB_OP_MAX
 };
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
@@ -502,9 +471,6 @@ size_t wb_record_copy(const uint8_t *data, uint32_t body_length, uint8_t *copy);
 
 /* Converts a copy in place into the form that wb_record_decode reads. `length`: the bytes available. 0 or -EBADMSG. */
 int wb_record_uncopy(uint8_t *copy, size_t length, uint32_t *body_length, uint32_t *total);
-
-/* The name of an operation ("write", "rename"), for display and JSON. Never NULL. */
-const char *wb_op_name(unsigned op);
 
 /* ---- the store's header (header.c) ----------------------------------------------------------- */
 

@@ -107,6 +107,5 @@ const struct wb_slot *wb_record_slot(const struct wb_record *record, const char 
 bool wb_slot_gains(const struct wb_record *record, const struct wb_slot *slot)
 {
     /* A whiteout takes the place of a renamed entry in the same record that records the rename. */
-    return slot->from_length > 0 ||
-           (record->op != WB_OP_UNLINK && record->op != WB_OP_RMDIR && record->op != WB_OP_RENAME);
+    return slot->from_length > 0 || !wb_op_has(record->op, WB_EFFECT_UNNAMES);
 }

@@ -158,6 +158,14 @@ def test_the_table_of_requests_has_every_number_once():
     assert all(name.lower() == function for name, function in table)
 
 
+def test_pages_list_the_operations_of_the_table():
+    table = re.findall(r'^    X\(\w+, (\d+), "(\w+)",', text(ROOT / "src/format/op.h"), re.M)
+    listed = re.search(r"^Operations \(`op`\): ([^.]*)\.", text(ROOT / "docs/format.md"), re.M)[1]
+    assert len(table) > 25 and [tuple(entry.split()) for entry in listed.split(",")] == table
+    words = re.search(r"one of (create,[^)]*)\)", text(ROOT / "docs/man/vstat.1"))[1]
+    assert re.split(r",\s+", words) == [word for _, word in table[1:]]
+
+
 def test_c_sources_keep_the_style():
     wrong = []
     for path in c_files("src", "include", "utils"):

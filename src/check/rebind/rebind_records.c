@@ -87,17 +87,12 @@ struct wb_rebind_subject *wb_rebind_subject(struct wb_rebinding *rebinding, stru
     return subject;
 }
 
-static bool changes_content(unsigned op)
-{
-    return (op >= WB_OP_WRITE && op <= WB_OP_COPY) || op == WB_OP_CREATE;
-}
-
 /* How many names it had after the change. */
 static void note_links(struct wb_rebind_subject *subject, const struct wb_record *record, const struct wb_attrs *attrs,
                        bool kept)
 {
     bool known = record->op == WB_OP_LINK || kept ||
-                 (record->type != WB_REC_NAME && record->op >= WB_OP_WRITE && record->op <= WB_OP_REMOVEXATTR);
+                 (record->type != WB_REC_NAME && wb_op_has(record->op, WB_EFFECT_CONTENT | WB_EFFECT_ATTRS));
 
     /* The attributes in a slot count before those in another record of the same change. */
     if (record->written < subject->counted || (record->written == subject->counted && !kept))
@@ -120,7 +115,7 @@ static void note_life(struct record_walk *walk, const struct wb_record *record, 
         subject->type = mode & S_IFMT;
     if (record->op == WB_OP_UTIMENS)
         subject->timed = MAX(subject->timed, record->written);
-    if (changes_content(record->op))
+    if (wb_op_has(record->op, WB_EFFECT_CONTENT) || record->op == WB_OP_CREATE)
         subject->content = MAX(subject->content, record->written);
 }
 

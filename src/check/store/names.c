@@ -20,23 +20,11 @@ enum expected { UNKNOWN, PRESENT, ABSENT };
 /* What the operation of a record left at the name of one of its slots. */
 static enum expected left_behind(const struct wb_record *record, const struct wb_slot *slot)
 {
-    switch (record->op) {
-    case WB_OP_CREATE:
-    case WB_OP_MKDIR:
-    case WB_OP_MKNOD:
-    case WB_OP_SYMLINK:
-    case WB_OP_LINK:
-    case WB_OP_RESTORE:
-    case WB_OP_EXCHANGE:
+    if (wb_op_has(record->op, WB_EFFECT_NAMES))
         return PRESENT;
-    case WB_OP_UNLINK:
-    case WB_OP_RMDIR:
-        return ABSENT;
-    case WB_OP_RENAME:
+    if (wb_op_has(record->op, WB_EFFECT_UNNAMES))
         return wb_object_is_none(slot->from_dir) ? ABSENT : PRESENT;
-    default:
-        return UNKNOWN;
-    }
+    return UNKNOWN;
 }
 
 struct names_check {

@@ -389,7 +389,7 @@ int wb_mutation_attrs(struct wb_mutation *mutation, enum wb_op op)
     if (r < 0)
         return r;
     /* What happens to content belongs to its stage, also where it alters nothing but times. */
-    if (op >= WB_OP_WRITE && op <= WB_OP_COPY && stage_takes(mutation)) {
+    if (wb_op_has(op, WB_EFFECT_CONTENT) && stage_takes(mutation)) {
         uint64_t size = (uint64_t)mutation->st.st_size;
         struct wb_overwrite overwrite = {.op = op, .offset = size, .size_after = size};
 

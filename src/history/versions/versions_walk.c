@@ -222,7 +222,7 @@ static uint64_t size_of(const struct wb_attrs *attrs)
 static bool sets_size(const struct wb_record *record)
 {
     return record->type == WB_REC_DATA ||
-           (record->type == WB_REC_ATTR && record->op >= WB_OP_WRITE && record->op <= WB_OP_COPY);
+           (record->type == WB_REC_ATTR && wb_op_has(record->op, WB_EFFECT_CONTENT));
 }
 
 static unsigned slot_rank(const struct wb_lineage *lineage)

@@ -87,7 +87,7 @@ static int judge(struct wb_erasing *erasing, const struct wb_record *record, int
     if (record->flags & WB_RECORD_STAGE)
         return WB_CONTROL_REFUSED_STAGE;
     if ((record->type != WB_REC_DATA && record->type != WB_REC_ATTR && record->type != WB_REC_XATTR) ||
-        record->op < WB_OP_WRITE || record->op > WB_OP_REMOVEXATTR)
+        !wb_op_has(record->op, WB_EFFECT_CONTENT | WB_EFFECT_ATTRS))
         return WB_CONTROL_REFUSED_KIND;
     if (erasing->what->by != 0 && wb_erasing_attrs(record)->uid != erasing->what->by)
         return -EPERM;

@@ -298,7 +298,7 @@ static bool is_plain(const struct thinning *thinning, const struct wb_record *re
     bool ended = !wb_record_is_staged(record) || thinning->change.parts->len > 0;
 
     return (record->type == WB_REC_DATA || record->type == WB_REC_ATTR || record->type == WB_REC_XATTR) && ended &&
-           record->op >= WB_OP_WRITE && record->op <= WB_OP_REMOVEXATTR;
+           wb_op_has(record->op, WB_EFFECT_CONTENT | WB_EFFECT_ATTRS);
 }
 
 /* Has no content of its own. */
