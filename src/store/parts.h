@@ -153,7 +153,7 @@ void wb_store_set_mtime_untrusted(struct wb_store *store, struct wb_object objec
 int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct wb_object object,
                               enum wb_object_file file);
 
-/* ---- content and logs under way to the disk (settling.c, log_mtime.c) ------------------------- */
+/* ---- content and logs under way to the disk (settling.c, log_mtime.c, tail_loss.c) ------------------------- */
 
 /* Opens the file, or makes it, so that there is room for a note; with the mutex held, or while no other thread exists.
  * 0, -ENOENT if it is missing and `make` is false, or another -errno. */

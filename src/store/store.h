@@ -199,7 +199,7 @@ int wb_object_stat(const struct wb_store *store, int dir_fd, const char *name, s
 /* Whether files there can be distinguished for good: by birth, or by a handle that lasts. */
 bool wb_object_lasts(int dir_fd);
 
-/* ---- logs of objects, cached (logs.c) -------------------------------------------------------- */
+/* ---- logs of objects, cached (logs.c, manifest_logs.c) --------------------------------------- */
 
 /*
  * The log of an object, opened for appending; descriptors of so many are kept: WB_LOGS_OPEN, and a

@@ -475,7 +475,8 @@ static int edit_record(void *data, struct wb_record *record)
 static int copy(struct wb_erasing *erasing)
 {
     int r = wb_rewrite_copy(&erasing->rewrite, erasing->fd,
-                            &(struct wb_rewrite_copy){.edit = edit_record, .data = erasing});
+                            &(struct wb_rewrite_copy){.count = erasing->entries->len, .edit = edit_record,
+                                                      .data = erasing});
 
     if (r == 0 && erasing->copied < erasing->entries->len)
         r = -EBADMSG;

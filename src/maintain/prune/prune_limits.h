@@ -23,8 +23,8 @@ int wb_prune_limits_make(struct wb_prune_limits **ret, struct wb_store *store, c
 struct wb_prune_limits *wb_prune_limits_free(struct wb_prune_limits *limits); /* returns NULL */
 
 /*
- * The moment before which the object's logs may be pruned: at least the horizon, at most `beyond`. `limits` NULL:
- * only the objects' own limits protect anything.
+ * The moment before which the object's logs may be pruned: at least the horizon, at most `beyond`. `limits` NULL: the
+ * horizon (options->before), or later if the object has a limit of its own.
  */
 int64_t wb_prune_limits_before(const struct wb_prune_limits *limits, const struct wb_prune_options *options,
                                struct wb_object object);

@@ -143,6 +143,10 @@ static int find_pieces(int fd, uint64_t *from, uint64_t to, GArray *pieces)
         }
         if (piece.count == 0)
             break;
+        if (piece.run.until > piece.run.when) {
+            r = -EBADMSG;
+            break;
+        }
         piece.more = r == 0 && record.when == piece.run.when;
         g_array_append_val(pieces, piece);
         *from = piece.run.to;
@@ -307,7 +311,7 @@ struct sifting {
     bool changed;       /* something goes that is not a filler                        */
     bool changed_before; /* and did so before the records met last                    */
     bool doubt;         /* a change from before the horizon failed, and has no ABORT yet */
-    bool odd;           /* the log does not begin as ours do: it is left alone        */
+    bool odd;           /* the log is not one as we write them: it is left alone      */
     bool whole;         /* all of it was read: the deleted things in it are known     */
     struct wb_prune_image image;
 };
@@ -315,7 +319,7 @@ struct sifting {
 static void end_run(struct sifting *sifting)
 {
     if (sifting->run.from < sifting->run.to)
-        wb_log_edits_drop(&sifting->edits, &sifting->run);
+        sifting->odd |= wb_log_edits_drop(&sifting->edits, &sifting->run) < 0;
     sifting->run = (struct wb_filler_run){0};
 }
 

@@ -2,6 +2,7 @@
 #define XXH_STATIC_LINKING_ONLY
 #include "maintain/rewrite/filler.h"
 
+#include <errno.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -39,18 +40,24 @@ static void put(uint8_t *bytes, size_t room, uint64_t offset, const uint8_t *dat
         memset(bytes + (from - offset), 0, to - from);
 }
 
-void wb_filler_encode_record(struct wb_record *record, uint64_t from, uint64_t to, uint8_t head[WB_FILLER_HEAD],
-                             uint8_t end[WB_TRAILER_SIZE])
+int wb_filler_encode_record(struct wb_record *record, uint64_t from, uint64_t to, uint8_t head[WB_FILLER_HEAD],
+                            uint8_t end[WB_TRAILER_SIZE])
 {
     uint8_t data[WB_HEAD_SIZE + WB_BODY_MAX], tail[16];
+    int length;
 
+    if (to - from > WB_FILLER_MAX)
+        return -EMSGSIZE;
     record->payload_length = (uint32_t)(to - from) - WB_FILLER_SIZE;
     record->payload_check = check_of_zeros(record->payload_length);
-    wb_record_encode(record, data);
+    length = wb_record_encode(record, data);
+    if (length < 0)
+        return length;
     memcpy(head, data, WB_FILLER_HEAD);
     /* Its length is a multiple of 8, so nothing is between the payload and the trailer. */
     wb_record_encode_end(record, tail);
     memcpy(end, tail, WB_TRAILER_SIZE);
+    return 0;
 }
 
 void wb_filler_encode(const struct wb_filler_run *run, uint64_t from, uint64_t to, bool more,
@@ -64,7 +71,8 @@ void wb_filler_encode(const struct wb_filler_run *run, uint64_t from, uint64_t t
         .filler.until = run->until,
     };
 
-    wb_filler_encode_record(&record, from, to, head, end);
+    if (wb_filler_encode_record(&record, from, to, head, end) < 0)
+        g_assert_not_reached();
 }
 
 /* One filler, [from, to); the last of its run, or one before it. */

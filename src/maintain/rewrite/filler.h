@@ -15,16 +15,16 @@
 
 /*
  * `record`, a FILLER or THINNED without a payload, as long as [from, to), at most WB_FILLER_MAX: its first and its last
- * bytes; those between are zeros.
+ * bytes; those between are zeros. 0, or -errno where it is not valid.
  */
-void wb_filler_encode_record(struct wb_record *record, uint64_t from, uint64_t to, uint8_t head[WB_FILLER_HEAD],
+int wb_filler_encode_record(struct wb_record *record, uint64_t from, uint64_t to, uint8_t head[WB_FILLER_HEAD],
                              uint8_t end[WB_TRAILER_SIZE]);
 
 /* Bytes [from, to) of a log, whole records, that are forgotten. */
 struct wb_filler_run {
     uint64_t from, to;
-    int64_t when;  /* of the newest record in it */
-    int64_t until; /* see struct wb_rec_filler   */
+    int64_t when;  /* of the newest record in it                      */
+    int64_t until; /* see struct wb_rec_filler; not later than `when` */
 };
 
 /* The FILLER of [from, to) of a run, at most WB_FILLER_MAX long; `more`: what follows has the same `when`. */

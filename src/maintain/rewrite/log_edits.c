@@ -38,22 +38,28 @@ void wb_log_edits_bytes(struct wb_log_edits *edits, uint64_t offset, const uint8
     edits->end = MAX(edits->end, offset + total);
 }
 
-void wb_log_edits_drop(struct wb_log_edits *edits, const struct wb_filler_run *run)
+int wb_log_edits_drop(struct wb_log_edits *edits, const struct wb_filler_run *run)
 {
     struct wb_log_edit edit = {.offset = run->from, .length = run->to - run->from, .kind = WB_EDIT_DROP, .run = *run};
 
+    if (run->until > run->when)
+        return -EBADMSG;
     g_array_append_val(edits->list, edit);
     edits->end = MAX(edits->end, run->to);
+    return 0;
 }
 
-void wb_log_edits_empty(struct wb_log_edits *edits, struct wb_record *record, uint64_t from, uint64_t to)
+int wb_log_edits_empty(struct wb_log_edits *edits, struct wb_record *record, uint64_t from, uint64_t to)
 {
     uint8_t head[WB_FILLER_HEAD], end[WB_TRAILER_SIZE];
+    int r = wb_filler_encode_record(record, from, to, head, end);
 
-    wb_filler_encode_record(record, from, to, head, end);
+    if (r < 0)
+        return r;
     wb_log_edits_bytes(edits, from, head, sizeof(head), to - from);
     wb_log_edits_zeros(edits, from + sizeof(head), record->payload_length);
     wb_log_edits_bytes(edits, to - sizeof(end), end, sizeof(end), sizeof(end));
+    return 0;
 }
 
 int wb_log_edits_replace(struct wb_log_edits *edits, const struct wb_record *record)

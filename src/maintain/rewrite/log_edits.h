@@ -29,12 +29,12 @@ struct wb_log_edits {
 void wb_log_edits_init(struct wb_log_edits *edits);
 void wb_log_edits_deinit(struct wb_log_edits *edits);
 
-/* Whole records become FILLERs. */
-void wb_log_edits_drop(struct wb_log_edits *edits, const struct wb_filler_run *run);
+/* Whole records become FILLERs. 0; -EBADMSG: a record in the run is later than its newest. */
+int wb_log_edits_drop(struct wb_log_edits *edits, const struct wb_filler_run *run);
 /* The record at record->offset gets this head and body, which are as long as those it has. 0 or -EBADMSG. */
 int wb_log_edits_replace(struct wb_log_edits *edits, const struct wb_record *record);
-/* [from, to) becomes `record`, a FILLER or THINNED. */
-void wb_log_edits_empty(struct wb_log_edits *edits, struct wb_record *record, uint64_t from, uint64_t to);
+/* [from, to) becomes `record`, a FILLER or THINNED. 0, or -errno where it is not valid. */
+int wb_log_edits_empty(struct wb_log_edits *edits, struct wb_record *record, uint64_t from, uint64_t to);
 /* These bytes, the first of a record, whatever it is now; `total`: how long all of that is. */
 void wb_log_edits_bytes(struct wb_log_edits *edits, uint64_t offset, const uint8_t *data, size_t length,
                         uint64_t total);

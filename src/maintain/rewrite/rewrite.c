@@ -97,6 +97,7 @@ int wb_rewrite_copy(struct wb_rewrite *rewrite, int fd, const struct wb_rewrite_
     struct wb_log_reader reader;
     struct wb_record record;
     bool damaged = false;
+    unsigned copied = 0;
     int r = wb_log_reader_init(&reader, fd);
 
     if (r < 0)
@@ -106,13 +107,15 @@ int wb_rewrite_copy(struct wb_rewrite *rewrite, int fd, const struct wb_rewrite_
         if (r == WB_DAMAGED && !copy->gaps)
             r = -EBADMSG;
         damaged |= r == WB_DAMAGED;
-        if (r != 0 || record.when <= copy->after)
+        if (r != 0 || (copy->after > 0 && record.when <= copy->after))
             continue;
         if (damaged)
             r = wb_rewrite_append_gap(rewrite, 0, record.when, WB_GAP_EXTERNAL);
         damaged = false;
         if (r == 0)
             r = copy_record(rewrite, fd, copy, &record);
+        if (r >= 0 && copy->count > 0 && ++copied == copy->count)
+            break;
     }
     wb_log_reader_deinit(&reader);
     if (r == WB_END && damaged)

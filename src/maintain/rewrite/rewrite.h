@@ -37,7 +37,8 @@ int wb_rewrite_append_gap(struct wb_rewrite *rewrite, int64_t since, int64_t whe
  * copied: with `gaps`, a GAP shows that they existed, and without, -EBADMSG ends it.
  */
 struct wb_rewrite_copy {
-    int64_t after;
+    int64_t after;  /* 0: all records are looked at                               */
+    unsigned count; /* so many records; those behind them are left out; 0: all are */
     int (*edit)(void *data, struct wb_record *record);
     void *data;
     bool gaps;

@@ -120,7 +120,7 @@ struct replacing {
 /* ---- the edits ----------------------------------------------------------------------------- */
 
 /* Empties the record; `until`, unless 0: up to that change, no state is kept. */
-static void empty(struct replacing *work, const struct wb_record *was, uint64_t from, int64_t until)
+static int empty(struct replacing *work, const struct wb_record *was, uint64_t from, int64_t until)
 {
     struct wb_record record = {.type = until ? WB_REC_THINNED : WB_REC_FILLER, .op = WB_OP_NONE, .when = was->when,
                                .flags = was->flags & WB_RECORD_MORE};
@@ -130,7 +130,7 @@ static void empty(struct replacing *work, const struct wb_record *was, uint64_t 
         record.flags |= was->flags & WB_RECORD_THINNED;
         record.thinned.until = until;
     }
-    wb_log_edits_empty(&work->edits, &record, from, was->offset + was->total);
+    return wb_log_edits_empty(&work->edits, &record, from, was->offset + was->total);
 }
 
 /* Of a change of names, the directory's attributes stay. */
@@ -156,8 +156,7 @@ static int empty_names(struct replacing *work, uint64_t offset, int64_t until)
     if (length != ATTR_SIZE)
         return -EBADMSG;
     wb_log_edits_bytes(&work->edits, offset, bytes, ATTR_SIZE, ATTR_SIZE);
-    empty(work, &record, offset + ATTR_SIZE, until);
-    return 0;
+    return empty(work, &record, offset + ATTR_SIZE, until);
 }
 
 /* In a record by which `was` lost a name, puts `now` in its place. */
@@ -209,7 +208,7 @@ static int edit_save(struct replacing *work, const struct wb_thin_save *save, in
         if (r == 0 && record.type != WB_REC_ATTR)
             r = -EBADMSG;
         if (r == 0)
-            empty(work, &record, record.offset, 0);
+            r = empty(work, &record, record.offset, 0);
     }
     return r;
 }
@@ -225,7 +224,7 @@ static int edit_run(struct replacing *work, guint newest, guint oldest)
     return r;
 }
 
-/* Patches a planned run, if the catalog still has it: an erasure may have written the catalog anew in between.
+/* The edits of a planned run, if the catalog still has it: an erasure may have written the catalog anew in between.
  * `ends` leads from `lost` to the save. */
 static int edit_planned(struct replacing *work, struct wb_thin_run *run, GHashTable *ends)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Opens files of objects. A log is first compared with the signs of lost records (tail_loss.c, manifest.h), so that one
- * which was cut off or deleted does not look like one that was never written.
+ * Opens files of objects. A log is first compared with the manifest, so that one which was cut off or deleted does not
+ * look like one that was never written. The other sign of lost records, its time of modification (tail_loss.c), is
+ * asked for by wb_store_tail_is_lost.
  */
 #include "store/parts.h"
 

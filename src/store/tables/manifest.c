@@ -596,24 +596,13 @@ static int begin(struct wb_store *store)
     return r;
 }
 
-int wb_manifest_open(struct wb_store *store)
+static int open_shards(struct wb_store *store)
 {
-    struct wb_manifest *manifest = g_try_new0(struct wb_manifest, 1);
+    struct wb_manifest *manifest = store->manifest;
     int r;
 
-    if (!manifest)
-        return -ENOMEM;
-    manifest->free = NONE;
-    pthread_mutex_init(&manifest->lock, NULL);
-    pthread_mutex_init(&manifest->pending_lock, NULL);
-    store->manifest = manifest;
     if (!store->header.manifest) {
         r = begin(store);
-        /* It is no use to refuse the store for want of room: the next mount begins the manifest. */
-        if (r == -ENOSPC || r == -EDQUOT) {
-            store->manifest = wb_manifest_free(store);
-            return 0;
-        }
         if (r < 0)
             return r;
     } else {
@@ -630,6 +619,27 @@ int wb_manifest_open(struct wb_store *store)
     }
     r = shards_mark(store, false);
     /* Then a crash may leave logs without an entry until the next clean end. */
+    return r == -ENOSPC || r == -EDQUOT ? 0 : r;
+}
+
+int wb_manifest_open(struct wb_store *store)
+{
+    struct wb_manifest *manifest = g_try_new0(struct wb_manifest, 1);
+    int r;
+
+    if (!manifest)
+        return -ENOMEM;
+    manifest->free = NONE;
+    pthread_mutex_init(&manifest->lock, NULL);
+    pthread_mutex_init(&manifest->pending_lock, NULL);
+    store->manifest = manifest;
+    r = open_shards(store);
+    if (r < 0) {
+        /* No shard may be marked as complete by one that did not begin properly. */
+        manifest->shards_damaged = true;
+        store->manifest = wb_manifest_free(store);
+    }
+    /* It is no use to refuse the store for want of room: the next mount begins the manifest. */
     return r == -ENOSPC || r == -EDQUOT ? 0 : r;
 }
 

@@ -84,7 +84,7 @@ void wb_manifest_capture(struct wb_manifest *manifest);
 bool wb_manifest_put(void *data, const struct wb_manifest_entry *entry);
 void wb_manifest_write(struct wb_store *store);
 
-/* Whether a shard lacks entries; then it counts as complete from now on, unless it is given up. */
+/* Whether a shard may lack entries, and can be completed: it counts as complete from now on, unless it is given up. */
 bool wb_manifest_begin_shard(struct wb_manifest *manifest, unsigned shard);
 void wb_manifest_give_up_shard(struct wb_manifest *manifest, unsigned shard);
 

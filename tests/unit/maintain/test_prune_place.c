@@ -8,9 +8,11 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "maintain/prune/prune_parts.h"
+#include "maintain/rewrite/log_edits.h"
 #include "random_record.h"
 #include "wayback/error.h"
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <glib/gstdio.h>
 #include <stdlib.h>
@@ -269,6 +271,24 @@ START_TEST(test_the_next_one_finishes)
 }
 END_TEST
 
+/* Records out of order, or longer than a filler can be: nothing is written that no reader takes. */
+START_TEST(test_what_no_filler_can_be_is_refused)
+{
+    struct wb_record thinned = {.type = WB_REC_THINNED, .op = WB_OP_NONE, .when = 5, .thinned.until = 5};
+    struct wb_record filler = {.type = WB_REC_FILLER, .op = WB_OP_NONE, .when = 5};
+    struct wb_log_edits edits;
+
+    wb_log_edits_init(&edits);
+    ck_assert_int_eq(wb_log_edits_drop(&edits, &(struct wb_filler_run){.to = 4096, .when = 5, .until = 6}), -EBADMSG);
+    ck_assert_int_lt(wb_log_edits_empty(&edits, &thinned, 0, 4096), 0);
+    ck_assert_int_eq(wb_log_edits_empty(&edits, &filler, 0, WB_FILLER_MAX + 8), -EMSGSIZE);
+    ck_assert_uint_eq(edits.list->len, 0);
+    ck_assert_int_eq(wb_log_edits_empty(&edits, &filler, 0, 4096), 0);
+    ck_assert_uint_eq(edits.list->len, 3);
+    wb_log_edits_deinit(&edits);
+}
+END_TEST
+
 int main(void)
 {
     TCase *place = tcase_create("place");
@@ -280,6 +300,7 @@ int main(void)
     tcase_set_timeout(place, 120);
     tcase_add_loop_test(place, test_ended_anywhere, 0, 3);
     tcase_add_test(place, test_the_next_one_finishes);
+    tcase_add_test(place, test_what_no_filler_can_be_is_refused);
     suite_add_tcase(suite, place);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
