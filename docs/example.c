@@ -47,7 +47,7 @@ static int print_file(struct wb_client *client, const char *path, int64_t when)
     if (n < 0)
         perror("example: read"); /* EIO: this version cannot be rebuilt */
     close(fd);
-    return 0;
+    return n < 0; /* 1: described already */
 }
 
 static int put_back(struct wb_client *client, const char *path, int64_t when)
@@ -87,5 +87,5 @@ int main(int argc, char **argv)
     if (r < 0)
         fail();
     wb_close(client);
-    return r < 0 ? 1 : 0;
+    return r ? 1 : 0;
 }

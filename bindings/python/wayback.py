@@ -230,6 +230,22 @@ def _check(result: int) -> int:
     return result
 
 
+def _version(found) -> Version:
+    return Version(found.when, found.number, _text(found.operation), bool(found.existed), bool(found.exists),
+                   found.size_before, found.size, found.offset, found.length, found.uid, found.gid, found.pid,
+                   _text(found.command), _text(found.name), _text(found.other), _text(found.detail), found.since,
+                   *(bool(found.flags & flag) for flag in (1, 2, 4, 8)))
+
+
+def _entry(found) -> Entry:
+    return Entry(_text(found.name), found.mode, found.uid, found.gid, found.size, found.mtime)
+
+
+def _snapshot(found) -> Snapshot:
+    return Snapshot(_text(found.name), _text(found.text), _text(found.path), found.when, found.uid,
+                    bool(found.flags & 1))
+
+
 def library_version() -> str:
     """The version of libwayback that was loaded."""
     return _text(_library.wb_library_version())
@@ -240,6 +256,36 @@ def format_time(when: int, style: str = "local") -> str:
     buffer = ctypes.create_string_buffer(64)
     _check(_library.wb_time_format(when, ("local", "iso", "epoch").index(style), buffer, sizeof(buffer)))
     return buffer.value.decode()
+
+
+class _Items:
+    """An iteration of the library. It ends by itself, also if it is given up or outlives its client."""
+
+    def __init__(self, client: "Client", kind: str, item, convert, iterator: c_void_p):
+        self._client, self._iterator, self._convert = client, iterator, convert
+        self._following, self._end = getattr(_library, f"wb_{kind}_next"), getattr(_library, f"wb_{kind}_end")
+        self._found = POINTER(item)()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self._iterator:
+            raise StopIteration
+        self._client._open()
+        if _check(self._following(self._iterator, byref(self._found))) == 0:
+            return self._convert(self._found.contents)
+        self.close()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Ends the iteration."""
+        if self._iterator:
+            self._end(self._iterator)
+            self._iterator = None
+
+    def __del__(self):
+        self.close()
 
 
 class Client:
@@ -274,16 +320,6 @@ class Client:
     def _when(self, path: Path, when: Time) -> int:
         return self.time(when, path) if isinstance(when, str) else when
 
-    def _iterate(self, kind: str, item, iterator: c_void_p):
-        following, end = getattr(_library, f"wb_{kind}_next"), getattr(_library, f"wb_{kind}_end")
-        found = POINTER(item)()
-        try:
-            while self._open() and _check(following(iterator, byref(found))) == 0:
-                yield found.contents
-        finally:
-            if self._handle:
-                end(iterator)
-
     def info(self) -> Info:
         """The mount itself."""
         info = _ClientInfo(size=sizeof(_ClientInfo))
@@ -301,11 +337,7 @@ class Client:
         """The versions of `path`, newest first, with changes from `since` to `until` (0: no limit)."""
         iterator = c_void_p()
         _check(_library.wb_version_begin(self._open(), os.fsencode(path), since, until, byref(iterator)))
-        for found in self._iterate("version", _VersionInfo, iterator):
-            yield Version(found.when, found.number, _text(found.operation), bool(found.existed), bool(found.exists),
-                          found.size_before, found.size, found.offset, found.length, found.uid, found.gid, found.pid,
-                          _text(found.command), _text(found.name), _text(found.other), _text(found.detail),
-                          found.since, *(bool(found.flags & flag) for flag in (1, 2, 4, 8)))
+        return _Items(self, "version", _VersionInfo, _version, iterator)
 
     def name_at(self, path: Path, when: Time) -> str:
         """The path under which every system call finds what `path` was at `when`."""
@@ -320,15 +352,17 @@ class Client:
         """Opens the file `path` as it was at `when`, for reading: a file object, as open() returns it."""
         if set(mode) - set("rbt"):
             raise ValueError("the past can only be read")
-        return os.fdopen(_check(_library.wb_open_at(self._open(), os.fsencode(path), self._when(path, when))), mode,
-                         **arguments)
+        instant = self._when(path, when)
+        # With an opener, open() closes the descriptor whenever it fails; os.fdopen() only in some cases.
+        return open(path, mode, opener=lambda *_: _check(_library.wb_open_at(self._open(), os.fsencode(path), instant)),
+                    **arguments)
 
     def list_at(self, path: Path, when: Time) -> Iterator[Entry]:
-        """The entries of the directory `path` as it was at `when`, in byte order of names."""
+        """The entries of the directory `path` as it was at `when`, in byte order of names. After an entry that cannot be
+        described (OSError), the iteration may go on."""
         iterator = c_void_p()
         _check(_library.wb_list_at(self._open(), os.fsencode(path), self._when(path, when), byref(iterator)))
-        for found in self._iterate("list", _ListEntry, iterator):
-            yield Entry(_text(found.name), found.mode, found.uid, found.gid, found.size, found.mtime)
+        return _Items(self, "list", _ListEntry, _entry, iterator)
 
     @staticmethod
     def _options(dry_run, all_links, sync, event):
@@ -379,9 +413,7 @@ class Client:
         """The snapshots that the caller can see, oldest first; all of them, or those called `name`."""
         iterator = c_void_p()
         _check(_library.wb_snapshots_begin(self._open(), None if name is None else os.fsencode(name), byref(iterator)))
-        for found in self._iterate("snapshots", _SnapshotInfo, iterator):
-            yield Snapshot(_text(found.name), _text(found.text), _text(found.path), found.when, found.uid,
-                           bool(found.flags & 1))
+        return _Items(self, "snapshots", _SnapshotInfo, _snapshot, iterator)
 
     def create_snapshot(self, path: Path, name: str, text: str = "") -> int:
         """Creates a snapshot of the directory `path` and returns its time."""
