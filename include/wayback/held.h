@@ -24,6 +24,9 @@
  */
 int wb_open_beneath(int dir_fd, const char *path, int flags);
 
+/* As wb_open_beneath. Also -EXDEV if the path leads into another mount. */
+int wb_open_in_mount(int dir_fd, const char *path, int flags);
+
 /*
  * Opens a directory that the user named. Symbolic links in the path are followed only if root or the caller owns them
  * (else -ELOOP): the owner of a link could change it at any time. Returns an O_PATH descriptor.

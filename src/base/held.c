@@ -58,7 +58,20 @@ static int open_no_link(int dir_fd, const char *name, int flags)
     return S_ISLNK(st.st_mode) && !(flags & O_NOFOLLOW) ? -ELOOP : wb_steal_fd(&fd);
 }
 
-int wb_open_beneath_by_steps(int dir_fd, const char *path, int flags)
+/* Moves to `fd`, which must be of the file system `dev` unless that is NULL. A descriptor or -errno. */
+static int arrive(int fd, const dev_t *dev)
+{
+    _cleanup_close_ int found = fd;
+    struct stat st;
+
+    if (found < 0 || !dev)
+        return wb_steal_fd(&found);
+    if (fstat(found, &st) < 0)
+        return -errno;
+    return st.st_dev == *dev ? wb_steal_fd(&found) : -EXDEV;
+}
+
+static int open_by_steps(int dir_fd, const char *path, int flags, const dev_t *dev)
 {
     _cleanup_close_ int at = -1;
     char name[NAME_MAX + 1];
@@ -76,13 +89,25 @@ int wb_open_beneath_by_steps(int dir_fd, const char *path, int flags)
         if (!*path && n > 0 && path[-1] == '/')
             flags |= O_DIRECTORY;
         if (!*path)
-            return open_no_link(at < 0 ? dir_fd : at, n > 0 ? name : ".", flags);
-        fd = open_no_link(at < 0 ? dir_fd : at, name, O_PATH | O_DIRECTORY);
+            return arrive(open_no_link(at < 0 ? dir_fd : at, n > 0 ? name : ".", flags), dev);
+        fd = arrive(open_no_link(at < 0 ? dir_fd : at, name, O_PATH | O_DIRECTORY), dev);
         if (fd < 0)
             return fd;
         wb_close_fd(&at);
         at = fd;
     }
+}
+
+int wb_open_beneath_by_steps(int dir_fd, const char *path, int flags)
+{
+    return open_by_steps(dir_fd, path, flags, NULL);
+}
+
+int wb_open_in_mount_by_steps(int dir_fd, const char *path, int flags)
+{
+    struct stat st;
+
+    return fstat(dir_fd, &st) < 0 ? -errno : open_by_steps(dir_fd, path, flags, &st.st_dev);
 }
 
 /* -ENOSYS: the kernel does not have openat2(2), or a sandbox forbids it. */
@@ -104,6 +129,14 @@ int wb_open_beneath(int dir_fd, const char *path, int flags)
     int fd = open_resolved(dir_fd, path, flags, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
 
     return fd == -ENOSYS ? wb_open_beneath_by_steps(dir_fd, path, flags) : fd;
+}
+
+int wb_open_in_mount(int dir_fd, const char *path, int flags)
+{
+    int fd = open_resolved(dir_fd, path, flags,
+                           RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV);
+
+    return fd == -ENOSYS ? wb_open_in_mount_by_steps(dir_fd, path, flags) : fd;
 }
 
 /* The target of the link with `rest` appended; free(3). NULL and errno on failure. */

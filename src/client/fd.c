@@ -5,9 +5,9 @@
 #include "base/dir.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name)
 {
@@ -16,9 +16,21 @@ int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name)
 
     *ret_name = slash ? slash + 1 : *path ? path : ".";
     if (!slash)
-        return wb_open_beneath(dir_fd, "", O_PATH | O_DIRECTORY);
+        return wb_open_in_mount(dir_fd, "", O_PATH | O_DIRECTORY);
     parent = g_strndup(path, (size_t)(slash - path));
-    return wb_open_beneath(dir_fd, parent, O_PATH | O_DIRECTORY);
+    return wb_open_in_mount(dir_fd, parent, O_PATH | O_DIRECTORY);
+}
+
+bool wb_fd_is_mount(int dir_fd, const char *name)
+{
+    struct statx st;
+    struct stat dir;
+
+    if (statx(dir_fd, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &st) < 0)
+        return false;
+    if (st.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT)
+        return st.stx_attributes & STATX_ATTR_MOUNT_ROOT;
+    return *name && fstat(dir_fd, &dir) == 0 && makedev(st.stx_dev_major, st.stx_dev_minor) != dir.st_dev;
 }
 
 const char *wb_fd_proc_path(int fd, char path[WB_FD_PATH_MAX])
@@ -132,6 +144,22 @@ int wb_fd_names_has(const GPtrArray *names, const char *name)
                                      compare_names) != NULL;
 }
 
+bool wb_fd_has_mount(int dir_fd, const char *name)
+{
+    g_autoptr(GPtrArray) names = NULL;
+    _cleanup_fd_ int fd = -1;
+
+    if (wb_fd_is_mount(dir_fd, name))
+        return true;
+    fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    names = fd < 0 ? NULL : wb_fd_names(fd);
+    for (guint i = 0; names && i < names->len; i++) {
+        if (wb_fd_has_mount(fd, names->pdata[i]))
+            return true;
+    }
+    return false;
+}
+
 int wb_fd_remove_all(int dir_fd, const char *name)
 {
     g_autoptr(GPtrArray) names = NULL;
@@ -148,9 +176,13 @@ int wb_fd_remove_all(int dir_fd, const char *name)
         return -EPERM;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return -errno;
+    if (wb_fd_is_mount(dir_fd, name))
+        return -EXDEV;
     fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
+    if (wb_fd_is_mount(fd, ""))
+        return -EXDEV;
     names = wb_fd_names(fd);
     if (!names)
         return -errno;

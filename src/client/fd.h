@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <glib.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -33,8 +34,11 @@ static inline int wb_fd_steal(int *fd)
 #define WB_PAST_INODE (UINT64_C(1) << 63)
 
 /* Opens the directory that holds the last component of `path`; *ret_name points into `path`,
- * "." if `path` is dir_fd itself. A descriptor or -errno. */
+ * "." if `path` is dir_fd itself. A descriptor or -errno; -EXDEV: the path leads into another mount. */
 int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name);
+
+/* Whether something is mounted at dir_fd/name, or (`name` "") `dir_fd` is the root of a mount. */
+bool wb_fd_is_mount(int dir_fd, const char *name);
 
 #define WB_FD_PATH_MAX 32
 
@@ -69,5 +73,9 @@ GPtrArray *wb_fd_names(int fd);
 /* Whether `names` (from wb_fd_names) has `name`. */
 int wb_fd_names_has(const GPtrArray *names, const char *name);
 
-/* Removes dir_fd/name with all below it, of any type, never following a link. 0 or -errno. */
+/* Whether there is a mount at dir_fd/name or below it. */
+bool wb_fd_has_mount(int dir_fd, const char *name);
+
+/* Removes dir_fd/name with all below it, of any type, never following a link. 0 or -errno; -EXDEV: there is a mount at
+ * or below it, whose content stays. */
 int wb_fd_remove_all(int dir_fd, const char *name);

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from mounts import NOBODY, SECOND, as_user, epoch, moment
+from mounts import NOBODY, SECOND, as_user, epoch, moment, run
 from operations import Operator
 from treestate import differences, state_of
 
@@ -239,3 +239,26 @@ def test_content_that_only_looks_untouched_is_restored(mount):
     path.chmod(0o600)
     mount.tool("vrevert", path, "--time", epoch(again))
     assert path.read_bytes() == data
+
+
+def test_what_another_mount_shows_is_left_alone(mount):
+    """Not even with names that the history knows: nothing would record what happens to it."""
+    root = mount.path
+    (root / "kept").mkdir()
+    (root / "kept" / "f").write_bytes(b"old")
+    when = moment()
+    (root / "kept" / "f").write_bytes(b"new")
+    (root / "build" / "deep").mkdir(parents=True)
+    for place in (root / "build", root / "kept", root / "build" / "deep"):
+        run("mount", "-t", "tmpfs", "tmpfs", place)
+        try:
+            (place / "f").write_bytes(b"present")
+            (place / "sub").mkdir()
+            for words in (["-n"], []):
+                said = mount.tool("vrevert", root, "--time", epoch(when), *words, status=1).stdout
+                assert f"{place}: another file system is mounted here; unmount it, then run this again" in said
+                assert (place / "f").read_bytes() == b"present" and (place / "sub").is_dir()
+        finally:
+            run("umount", place)
+    mount.tool("vrevert", root, "--time", epoch(when))
+    assert (root / "kept" / "f").read_bytes() == b"old" and not (root / "build").exists()

@@ -222,6 +222,24 @@ def test_vextract_never_overwrites_without_force(history, maker):
     assert [n for n in os.listdir(maker.scratch) if n.startswith(".")] == []
 
 
+def test_vextract_replaces_no_directory_with_a_mount_in_it(history, maker):
+    mount, root, when, _ = history
+    out = maker.scratch / "out"
+    (out / "sub/place").mkdir(parents=True)
+    (out / "own").write_bytes(b"own")
+    arguments = ("vextract", root / "e", "--time", epoch(when), "-o", out, "--force")
+    run("mount", "-t", "tmpfs", "tmpfs", out / "sub/place")
+    try:
+        (out / "sub/place/f").write_bytes(b"present")
+        one_line(mount.tool(*arguments, status=1, merge=False), out, "unmount it")
+        assert (out / "sub/place/f").read_bytes() == b"present" and (out / "own").read_bytes() == b"own"
+    finally:
+        run("umount", out / "sub/place")
+    mount.tool(*arguments)
+    assert (out / "g").read_bytes() == b"deeper" and not (out / "own").exists()
+    assert [n for n in os.listdir(maker.scratch) if n.startswith(".")] == []
+
+
 def test_vextract_refuses_wrong_usage(history, maker):
     mount, root, when, _ = history
     for arguments in ((root / "f",), ("--time", epoch(when)), (root / "f", "--time", "blah"),

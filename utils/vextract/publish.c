@@ -61,7 +61,12 @@ static int publish_plainly(const struct target *target, int held)
 /* With --force: over whatever is there, which goes away only when the new one is in its place. */
 static int replace(const struct target *target, int held)
 {
-    int dir = target->dir_fd, r = wb_held_rename(held, dir, target->temporary, dir, target->name, 0);
+    int dir = target->dir_fd, r;
+
+    /* The present directory is removed; a file system mounted below it is no part of it. */
+    if (wb_fd_has_mount(dir, target->name))
+        return -EXDEV;
+    r = wb_held_rename(held, dir, target->temporary, dir, target->name, 0);
 
     if (r != -ENOTEMPTY && r != -EEXIST && r != -EISDIR && r != -ENOTDIR)
         return r;
@@ -90,6 +95,9 @@ int target_publish(struct target *target, int held)
                                         "directory where other users cannot rename files");
     if (r == -EEXIST)
         return wb_cli_fail(target->out, "was created in the meantime; use --force to replace it");
+    if (r == -EXDEV)
+        return wb_cli_fail(target->out, "another file system is mounted there or below it; unmount it, or use another "
+                                        "name with -o");
     if (r < 0)
         return wb_cli_fail(target->out, "%s", wb_errno_text(r));
     target->temporary[0] = '\0';

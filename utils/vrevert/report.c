@@ -106,7 +106,7 @@ static void report_failure(const struct report *report, const struct revert_even
     wb_progress_clear();
     if (event->error == -EINTR)
         return; /* wb_cli_end reports it */
-    if (event->error == 0)
+    if (event->is_whole)
         wb_cli_fail(shown, "%s", what);
     else
         wb_cli_fail(shown, "%s%s%s", what, *what ? ": " : "", wb_errno_text(event->error));

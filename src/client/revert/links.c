@@ -22,14 +22,14 @@ void revert_aside_prefix(const char *path, char prefix[REVERT_ASIDE_MAX])
     snprintf(prefix, REVERT_ASIDE_MAX, ".vrevert-%08x-", g_str_hash(path));
 }
 
-/* Counts the names of files: of all, or of those with several links. */
-static void count_names(struct revert_set *set, int dir, const char *name)
+/* Counts the names of files: of all, or of those with several links. `is_top`: the root of the mount itself. */
+static void count_names(struct revert_set *set, int dir, const char *name, bool is_top)
 {
     g_autoptr(GPtrArray) names = NULL;
     _cleanup_fd_ int fd = -1;
     struct stat st;
 
-    if (wb_watch_stopped() || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (wb_watch_stopped() || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_dev != set->dev)
         return;
     if (!S_ISDIR(st.st_mode)) {
         int64_t *left = g_hash_table_lookup(set->outside, &st.st_ino);
@@ -46,9 +46,9 @@ static void count_names(struct revert_set *set, int dir, const char *name)
         return;
     }
     fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    names = fd < 0 ? NULL : wb_fd_names(fd);
+    names = fd < 0 || (!is_top && wb_fd_is_mount(fd, "")) ? NULL : wb_fd_names(fd);
     for (guint i = 0; names && i < names->len; i++)
-        count_names(set, fd, names->pdata[i]);
+        count_names(set, fd, names->pdata[i], false);
 }
 
 /* The directories that this run, or an interrupted one, put aside next to PATH belong to it. */
@@ -58,15 +58,18 @@ static void count_aside(struct revert_set *set, int dir, const char *prefix)
 
     for (guint i = 0; names && i < names->len; i++) {
         if (g_str_has_prefix(names->pdata[i], prefix))
-            count_names(set, dir, names->pdata[i]);
+            count_names(set, dir, names->pdata[i], false);
     }
 }
 
 static void count_all(struct revert_set *set, int root_fd, bool complete)
 {
+    struct stat st;
+
     if (set->outside)
         g_hash_table_unref(set->outside);
     set->complete = complete;
+    set->dev = fstat(root_fd, &st) == 0 ? st.st_dev : 0;
     set->outside = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     for (guint i = 0; i < set->paths->len; i++) {
         const char *path = set->paths->pdata[i], *name;
@@ -75,7 +78,7 @@ static void count_all(struct revert_set *set, int root_fd, bool complete)
 
         if (dir < 0)
             continue;
-        count_names(set, dir, name);
+        count_names(set, dir, name, !*path);
         revert_aside_prefix(path, prefix);
         if (*path)
             count_aside(set, dir, prefix);

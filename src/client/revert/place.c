@@ -70,6 +70,9 @@ int revert_look(struct revert *revert, struct revision *revision)
     revision->exists = revision->dir >= 0 &&
                        fstatat(revision->dir, revision->name, &revision->have, AT_SYMLINK_NOFOLLOW) == 0 &&
                        !(revision->have.st_ino & WB_PAST_INODE);
+    if (revision->exists && *revision->path &&
+        revert_is_mount(revert, revision->dir, revision->name, &revision->have))
+        return -EXDEV;
     /* A living inode number is one object: no need to ask for its birth. */
     revision->same = revision->exists && revision->identity.state == WB_CONTROL_ALIVE &&
                      revision->have.st_ino == revision->identity.number &&
@@ -171,6 +174,8 @@ static int hold_living(const struct revert *revert, const char *living, uint64_t
         return held;
     if (fstat(held, &st) < 0)
         return -errno;
+    if (st.st_dev != revert->dev)
+        return -EXDEV;
     return inode == 0 || st.st_ino == inode ? wb_fd_steal(&held) : -ESTALE;
 }
 
@@ -279,7 +284,7 @@ static bool is_linked(const struct revert *revert, const struct revision *revisi
     struct stat st;
 
     return revision->exists && dir >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           st.st_ino == revision->have.st_ino;
+           st.st_ino == revision->have.st_ino && st.st_dev == revision->have.st_dev;
 }
 
 /* Gives the name a new object; where it is to be `complete`, with all attributes before it has the name. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/revert/revert_parts.h"
 
+#include "client/fd.h"
 #include "client/path.h"
 #include <errno.h>
 
@@ -44,14 +45,31 @@ void revert_report_shared(struct revert *revert, const char *path)
     emit(revert, &event);
 }
 
-int revert_fail(struct revert *revert, const char *path, const char *what, int error)
+static void fail(struct revert *revert, const char *path, const char *what, int error, bool is_whole)
 {
-    struct revert_event event = {.kind = REVERT_EVENT_FAILED, .path = path, .what = what, .error = error};
+    struct revert_event event = {.kind = REVERT_EVENT_FAILED, .path = path, .what = what, .error = error,
+                                 .is_whole = is_whole};
 
     revert->result.failed++;
     emit(revert, &event);
+}
+
+int revert_fail(struct revert *revert, const char *path, const char *what, int error)
+{
+    fail(revert, path, what, error, error == 0);
     return error == -EINTR || error == -ENOSPC || error == -EDQUOT || error == -ENOTCONN || error == -EROFS ? error
                                                                                                            : 0;
+}
+
+int revert_fail_mount(struct revert *revert, const char *path)
+{
+    fail(revert, path, "another file system is mounted here; unmount it, then run this again", -EXDEV, true);
+    return 0;
+}
+
+bool revert_is_mount(const struct revert *revert, int dir, const char *name, const struct stat *st)
+{
+    return st->st_dev != revert->dev || (S_ISDIR(st->st_mode) && wb_fd_is_mount(dir, name));
 }
 
 bool revert_has(GHashTable *inodes, uint64_t inode)

@@ -137,8 +137,13 @@ static void revert_to_nothing(struct revert *revert)
     const char *name;
     _cleanup_fd_ int dir = wb_fd_open_parent(revert->mount->root_fd, revert->path, &name);
 
-    if (dir < 0)
+    if (dir < 0) {
+        if (dir == -EXDEV)
+            revert_fail_mount(revert, revert->path);
+        else if (dir != -ENOENT && dir != -ENOTDIR)
+            revert_fail(revert, revert->path, NULL, dir);
         return;
+    }
     if (revert_remove(revert, dir, name, revert->path) == 0 && revert->sync && !revert->dry) {
         _cleanup_fd_ int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -149,6 +154,8 @@ static void revert_to_nothing(struct revert *revert)
 
 static void begin(struct revert *revert, const struct revert_request *request)
 {
+    struct stat st;
+
     *revert = (struct revert){.mount = request->mount, .path = request->path, .set = request->set,
                               .source = request->source, .when = request->when, .dry = request->dry,
                               .sync = request->sync, .all_links = request->all_links,
@@ -159,6 +166,7 @@ static void begin(struct revert *revert, const struct revert_request *request)
     revert->done = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     revert->aside_of = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     revert->broken = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    revert->dev = fstat(request->mount->root_fd, &st) == 0 ? st.st_dev : 0;
     revert_aside_prefix(request->path, revert->aside);
 }
 

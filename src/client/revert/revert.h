@@ -51,8 +51,9 @@ struct revert_event {
     const char *path;  /* relative to the root_fd of the mount */
     const char *other; /* where it came from; of BREAK: the name that keeps its content; NULL: none, or not known */
     uint64_t bytes;    /* of content that was written                                */
-    int error;         /* FAILED: negative errno; 0: `what` is the whole description */
+    int error;         /* FAILED: negative errno; 0: none                            */
     const char *what;  /* FAILED: the step or the attribute that failed, or NULL     */
+    bool is_whole;     /* FAILED: `what` is the whole description                    */
 };
 
 /* Called for each event, in the thread of the revert. */

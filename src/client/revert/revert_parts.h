@@ -13,6 +13,7 @@
 struct revert_set {
     GPtrArray *paths;    /* relative to root_fd, none below another                               */
     GHashTable *outside; /* inode of a file -> links outside of `paths`; made when needed         */
+    dev_t dev;           /* of the mount; set with `outside`                                      */
     bool complete;       /* `outside` has all files inside, not only those of several links       */
     GHashTable *placed;  /* "ino-birth" of what was copied (with `dry`: or moved) -> its path      */
     GHashTable *inodes;  /* the same -> inode of the copy                                         */
@@ -24,6 +25,7 @@ struct revert {
     struct revert_set *set;
     const char *source; /* the path as it was, from root_fd; NULL: nothing was there */
     int64_t when;
+    dev_t dev; /* of the mount: objects of other mounts below it are left alone */
     bool dry, sync;
     bool all_links; /* change files in place, with their names outside */
 
@@ -159,6 +161,9 @@ void revert_report(struct revert *revert, enum revert_action action, const char 
 /* With --all-links: names outside changed with `path`. */
 void revert_report_shared(struct revert *revert, const char *path);
 
+/* Something else is mounted at `path`, so it was left alone: a failure, as revert_fail. */
+int revert_fail_mount(struct revert *revert, const char *path);
+
 /* A failure at `path`; counted. Returns `error` where it makes going on pointless, else 0. */
 int revert_fail(struct revert *revert, const char *path, const char *what, int error);
 
@@ -166,6 +171,9 @@ int revert_fail(struct revert *revert, const char *path, const char *what, int e
 
 void revert_add(GHashTable *inodes, uint64_t inode);
 bool revert_has(GHashTable *inodes, uint64_t inode);
+
+/* Whether dir/name, which is `st`, belongs to another mount. */
+bool revert_is_mount(const struct revert *revert, int dir, const char *name, const struct stat *st);
 
 /* An open directory whose entries were (with `dry`: would be) changed. */
 void revert_touch_directory(struct revert *revert, int fd);

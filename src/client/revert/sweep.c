@@ -42,6 +42,9 @@ static int remove_below(struct revert *revert, int dir, const char *name, const 
                                         : revert_open(held, O_RDONLY | O_DIRECTORY, 0700);
     int r = 0;
 
+    /* Again, of the open directory: it may have been mounted meanwhile. */
+    if (fd >= 0 && wb_fd_is_mount(fd, ""))
+        return revert_fail_mount(revert, path);
     names = fd < 0 ? NULL : wb_fd_names(fd);
     if (!names)
         return revert_fail(revert, path, NULL, fd < 0 ? fd : -errno);
@@ -62,6 +65,8 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
         return revert_fail(revert, path, NULL, -EINTR);
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : revert_fail(revert, path, NULL, -errno);
+    if (revert_is_mount(revert, dir, name, &st))
+        return revert_fail_mount(revert, path);
     /* With `dry` what will have been renamed away is still here. */
     if (revert_has(revert->moved, st.st_ino))
         return 0;

@@ -186,7 +186,7 @@ bool revert_was_walked(const struct revert *revert, const char *path, int fd)
     const uint64_t *inode = g_hash_table_lookup(revert->walked, path);
     struct stat st;
 
-    return inode && fstat(fd, &st) == 0 && st.st_ino == *inode;
+    return inode && fstat(fd, &st) == 0 && st.st_ino == *inode && st.st_dev == revert->dev;
 }
 
 static int walk_directory(struct revert *revert, const struct revision *revision)
@@ -240,7 +240,7 @@ int revert_walk(struct revert *revert, struct revision *revision)
     }
     if (r < 0) {
         revert->result.unplaced++;
-        r = revert_fail(revert, revision->path, NULL, r);
+        r = r == -EXDEV ? revert_fail_mount(revert, revision->path) : revert_fail(revert, revision->path, NULL, r);
     } else if (S_ISDIR(revision->want.st_mode)) {
         r = walk_directory(revert, revision);
     } else {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "base/held.h"
 
+#include "base/cleanup.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +52,8 @@ static struct stat look(const char *name)
 
 /* ---- paths of an object ---------------------------------------------------------------------- */
 
-static int (*const openers[])(int, const char *, int) = {wb_open_beneath, wb_open_beneath_by_steps};
+static int (*const openers[])(int, const char *, int) = {wb_open_beneath, wb_open_beneath_by_steps, wb_open_in_mount,
+                                                         wb_open_in_mount_by_steps};
 
 START_TEST(both_paths_lead_to_the_same)
 {
@@ -94,6 +96,23 @@ START_TEST(both_paths_lead_to_the_same)
             if (fd >= 0)
                 close(fd);
         }
+}
+END_TEST
+
+START_TEST(another_mount_is_not_entered)
+{
+    _cleanup_close_ int root = open("/", O_PATH | O_DIRECTORY);
+
+    ck_assert_int_ge(root, 0);
+    for (unsigned way = 0; way < G_N_ELEMENTS(openers); way++) {
+        bool stays = openers[way] == wb_open_in_mount || openers[way] == wb_open_in_mount_by_steps;
+        int itself = openers[way](root, "proc", O_PATH), below = openers[way](root, "proc/sys", O_PATH);
+
+        ck_assert_msg(stays ? itself == -EXDEV && below == -EXDEV : itself >= 0 && below >= 0, "way %u: %d, %d", way,
+                      itself, below);
+        wb_close_fd(&itself);
+        wb_close_fd(&below);
+    }
 }
 END_TEST
 
@@ -283,6 +302,7 @@ int main(void)
 
     tcase_add_checked_fixture(tests, make_dir, remove_dir);
     tcase_add_test(tests, both_paths_lead_to_the_same);
+    tcase_add_test(tests, another_mount_is_not_entered);
     tcase_add_test(tests, a_named_directory_is_found_by_links_of_root_and_of_the_caller_alone);
     tcase_add_test(tests, an_open_object_is_linked_and_renamed_whatever_its_name_leads_to);
     tcase_add_test(tests, all_types_are_made);
