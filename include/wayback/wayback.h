@@ -22,8 +22,8 @@ extern "C" {
  * earlier, and with none after. Sizes are in bytes.
  *
  * Paths are absolute or relative to the current directory. They name the present and may name something that no longer
- * exists; they must lead into the mount of the client (else -EXDEV). The last component is never followed if it is a
- * symbolic link.
+ * exists; they must lead into the mount of the client, and not through another mount below it (else -EXDEV). The last
+ * component is never followed if it is a symbolic link.
  *
  * Functions return 0 (or what their comment names) for success and a negative errno for failure. After a failure,
  * wb_error_text() returns the path, the problem and what to do, in one line. Common errors: ENOENT (there is, or was,
@@ -51,7 +51,8 @@ struct wb_client;
  */
 int wb_open(const char *path, struct wb_client **ret);
 
-/* Closes the client, whose iterators must have ended. `client` may be NULL. Returns NULL. */
+/* Closes the client. Of an iterator that was made from it, only the function that ends it may be called afterwards.
+ * `client` may be NULL. Returns NULL. */
 struct wb_client *wb_close(struct wb_client *client);
 
 /*
@@ -150,14 +151,14 @@ struct wb_version_iter *wb_version_end(struct wb_version_iter *iter);
 /*
  * The path under which every system call finds what `path` was at `when`: lstat(2), readlink(2), getxattr(2), and
  * others. It is absolute, and the caller frees it with free(). Returns 0 or a negative errno; -ENOENT: nothing was
- * there at that time.
+ * there at that time; -EINVAL: the time is in the future.
  */
 int wb_name_at(struct wb_client *client, const char *path, int64_t when, char **ret);
 
 /*
  * Opens `path` as it was at `when`, a file or a directory, for reading and with close-on-exec. Returns a descriptor,
  * which the caller closes, or a negative errno; -ENOENT: nothing was there at that time; -ELOOP: it was a symbolic
- * link; -ENXIO: it was neither a file nor a directory.
+ * link; -ENXIO: it was neither a file nor a directory; -EINVAL: the time is in the future.
  */
 int wb_open_at(struct wb_client *client, const char *path, int64_t when);
 
@@ -175,11 +176,12 @@ struct wb_list_iter;
 
 /*
  * Begins a list of the directory `path` as it was at `when`, in byte order of names, without "." and "..". *ret is the
- * iterator, which the caller ends with wb_list_end. Returns 0 or a negative errno.
+ * iterator, which the caller ends with wb_list_end. Returns 0 or a negative errno, as wb_open_at does.
  */
 int wb_list_at(struct wb_client *client, const char *path, int64_t when, struct wb_list_iter **ret);
 
-/* The next entry in *ret, valid until the next call with this iterator. Returns 0; 1: the end; or a negative errno. */
+/* The next entry in *ret, valid until the next call with this iterator. Returns 0; 1: the end; or a negative errno:
+ * this entry, which wb_error_text() names, cannot be described, and the next call continues after it. */
 int wb_list_next(struct wb_list_iter *iter, const struct wb_list_entry **ret);
 
 /* Ends the iteration. `iter` may be NULL. Returns NULL. */
@@ -205,7 +207,7 @@ enum wb_restore_action {
     WB_RESTORE_FAILED = 10,    /* nothing was done here: see `error` and `problem`                  */
 };
 
-/* One step of a restore. */
+/* One step of a restore. Its texts are valid during the call of `event` only. */
 struct wb_restore_event {
     enum wb_restore_action action;
     int error;           /* WB_RESTORE_FAILED: the negative errno; else 0      */
@@ -225,7 +227,7 @@ struct wb_restore_options {
     void *data;     /* for `event`                                                             */
 };
 
-/* What a restore did. A pointer to it may be NULL. */
+/* What a restore did; zeros if it did not begin. A pointer to it may be NULL. */
 struct wb_restore_result {
     size_t size;       /* set by the caller: sizeof(struct wb_restore_result)                            */
     int64_t when;      /* the time to which the path was restored                                        */
@@ -239,7 +241,9 @@ struct wb_restore_result {
  * Makes `path` what it was at `when`: content, names and attributes of a file, or of a directory with everything below
  * it. A path that did not exist then is removed. The changes are recorded like any others, so they can be reversed (see
  * `before` in struct wb_restore_result). If an entry cannot be restored, the others are, but nothing is removed;
- * after an interruption the same call finishes the work. Returns 0, or the negative errno of the first failure.
+ * after an interruption the same call finishes the work. Other mounts below the path are left alone (-EXDEV).
+ * Returns 0; -EINTR: `event` stopped it; -EINVAL: the time is in the future; or the negative errno of the first
+ * failure.
  */
 int wb_restore(struct wb_client *client, const char *path, int64_t when, const struct wb_restore_options *options,
                struct wb_restore_result *result);
@@ -276,7 +280,7 @@ struct wb_snapshot_iter;
  */
 int wb_snapshots_begin(struct wb_client *client, const char *name, struct wb_snapshot_iter **ret);
 
-/* The next snapshot in *ret, valid until the iterator ends. Returns 0; 1: the end. */
+/* The next snapshot in *ret, valid until the next call with this iterator. Returns 0; 1: the end. */
 int wb_snapshots_next(struct wb_snapshot_iter *iter, const struct wb_snapshot_info **ret);
 
 /* Ends the iteration. `iter` may be NULL. Returns NULL. */

@@ -2,11 +2,9 @@
 #include "client/control.h"
 
 #include "client/fd.h"
-#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
-#include <stdatomic.h>
 #include <string.h>
 
 struct wb_version_walk {
@@ -42,16 +40,6 @@ int wb_request_call(int dir_fd, struct wb_control *request)
     return wb_control_check(command, cursor, request);
 }
 
-/* The latest present time that a store reported. */
-static _Atomic int64_t daemon_now;
-
-int64_t wb_request_now(void)
-{
-    int64_t now = wb_when_now(), reported = atomic_load(&daemon_now);
-
-    return MAX(now, reported);
-}
-
 int wb_request_hello(int dir_fd, struct wb_control_hello *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
@@ -61,12 +49,6 @@ int wb_request_hello(int dir_fd, struct wb_control_hello *ret)
         r = wb_request_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
-    if (r == 0 && ret->now < G_MAXINT64 / 2) {
-        int64_t known = atomic_load(&daemon_now);
-
-        while (ret->now > known && !atomic_compare_exchange_weak(&daemon_now, &known, ret->now))
-            ;
-    }
     return r;
 }
 
@@ -227,9 +209,11 @@ int wb_version_walk_next(struct wb_version_walk *walk, const struct wb_control_v
         walk->request.cursor = walk->next;
         if (r == 0)
             r = wb_request_call(walk->dir_fd, &walk->request);
-        if (r < 0)
-            return r;
         walk->index = 0;
+        if (r < 0) {
+            walk->request.count = 0; /* of a reply that was refused */
+            return r;
+        }
         walk->next += walk->request.count;
         walk->last = walk->request.count == 0;
     }

@@ -19,10 +19,6 @@
 int wb_request_prepare(struct wb_control *request, enum wb_control_command command, const char *path);
 int wb_request_call(int dir_fd, struct wb_control *request);
 
-/* The present by the clock of the store that was asked last: where the wall clock was set back, it is not before any
- * change. Until one was asked, the wall clock. */
-int64_t wb_request_now(void);
-
 int wb_request_hello(int dir_fd, struct wb_control_hello *ret);
 int wb_request_identify(int dir_fd, const char *path, struct wb_control_identity *ret);
 int wb_request_restore(int dir_fd, const char *path, const char *source);

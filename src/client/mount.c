@@ -4,6 +4,7 @@
 #include "client/fd.h"
 #include "client/path.h"
 #include "wayback/at_name.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -88,6 +89,25 @@ struct wb_mount *wb_mount_free(struct wb_mount *mount)
         g_free(mount);
     }
     return NULL;
+}
+
+int wb_mount_refresh(struct wb_mount *mount, struct wb_control_hello *ret)
+{
+    int r = wb_request_hello(mount->root_fd, ret);
+
+    if (r < 0)
+        return r;
+    mount->hello.created = ret->created;
+    mount->hello.now = MAX(ret->now, mount->hello.now);
+    return 0;
+}
+
+int64_t wb_mount_now(const struct wb_mount *mount)
+{
+    int64_t now = wb_when_now(), reported = mount->hello.now;
+
+    /* A time beyond any that a store can have is no present. */
+    return reported < G_MAXINT64 / 2 ? MAX(now, reported) : now;
 }
 
 struct wb_mount *wb_mount_open(const struct wb_listed *listed, const char *path, int *error)

@@ -47,3 +47,10 @@ struct wb_mount *wb_mount_open(const struct wb_listed *listed, const char *path,
 /* The mount of which `fd` is a directory; takes over `fd`. */
 struct wb_mount *wb_mount_new(int fd, const char *point, const char *prefix, const struct wb_control_hello *hello);
 struct wb_mount *wb_mount_free(struct wb_mount *mount);
+
+/* Asks the daemon again, also for the beginning of the history and the present in mount->hello. 0 or -errno. */
+int wb_mount_refresh(struct wb_mount *mount, struct wb_control_hello *ret);
+
+/* The present by the clock of the store: if the wall clock was set back, it is not before any change that the daemon
+ * had recorded when it was asked last. */
+int64_t wb_mount_now(const struct wb_mount *mount);

@@ -88,9 +88,9 @@ int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when,
         if (r == 0)
             *ret = g_steal_pointer(&candidate);
         /* Through what was a link then, nothing was there: it was where that led. */
-        if (r != -ENOENT && r != -ENOTDIR && r != -ELOOP)
+        if (r != -ENOENT && r != -ENOTDIR && r != -ELOOP && r != -EXDEV)
             return r;
-        /* The directory is gone, or another one had its name: the one above says what was there. */
+        /* The directory is gone, another one had its name, or a mount covers it: the one above has what was there. */
         if (i == 0)
             return -ENOENT;
     }
@@ -239,11 +239,11 @@ int wb_time_find(const struct wb_mount *mount, const char *path, const char *tex
     struct wb_control_identity identity;
 
     *snapshot = NULL;
-    if (wb_time_parse_words(text, wb_request_now(), ret) == 0)
+    if (wb_time_parse_words(text, wb_mount_now(mount), ret) == 0)
         return 0;
     /* A daemon of before there were snapshots, or a mount without a history, has none. */
     if (wb_request_snapshot_list(mount->root_fd, path, text, &found) < 0 || found->len == 0)
-        return wb_time_parse_free(text, wb_request_now(), ret) == 0 ? 0 : -ENOENT;
+        return wb_time_parse_free(text, wb_mount_now(mount), ret) == 0 ? 0 : -ENOENT;
     meant = wb_snapshot_meant(found);
     *ret = (struct wb_time){.kind = WB_TIME_INSTANT, .instant = meant->when};
     then = wb_moment_entry(mount, path, text);

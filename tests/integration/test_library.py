@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """libwayback: the Python binding on real mounts, and docs/example.c against the installed header."""
+import contextlib
 import ctypes
 import errno
+import gc
 import importlib.util
 import os
 import re
@@ -14,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from mounts import BUILD, NOBODY
+from mounts import BUILD, NOBODY, run
+from test_clock import HOUR, Shifted
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = BUILD / "src/libwayback.so.0"
@@ -411,3 +414,220 @@ def test_the_example_runs_with_the_installed_library(compiler, installed, mount,
     failed = subprocess.run([example, mount.path / "none", then], env=environment, text=True, check=False,
                             stderr=subprocess.PIPE)
     assert failed.returncode == 1 and "at any time recorded" in failed.stderr
+    (mount.path / "later").write_bytes(b"x")
+    unread = subprocess.run([example, mount.path, then], env=environment, text=True, check=False,
+                            stderr=subprocess.PIPE)
+    assert unread.returncode == 1 and "Is a directory" in unread.stderr and (mount.path / "later").exists()
+
+
+@contextlib.contextmanager
+def mounted(*arguments):
+    """Another mount, at the last of the arguments of mount(8)."""
+    run("mount", *arguments)
+    try:
+        yield
+    finally:
+        run("umount", arguments[-1])
+
+
+@contextlib.contextmanager
+def covered(kind, data, maker):
+    """Another file system, another Wayback or a part of the same one is mounted at `data`, and has a file x."""
+    if kind == "wayback":
+        inner = maker.mount("allow_other", path=data)
+        write(data / "x", b"present")
+        yield
+        inner.stop()
+    elif kind == "tmpfs":
+        with mounted("-t", "tmpfs", "tmpfs", data):
+            write(data / "x", b"present")
+            yield
+    else:
+        other = data.with_name("other")
+        other.mkdir()
+        write(other / "x", b"present")
+        with mounted("--bind", other, data):
+            yield
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "wayback", "bind"])
+def test_a_path_through_another_mount_is_refused(client, mount, maker, kind):
+    data = mount.path / "data"
+    data.mkdir()
+    then = client.info().now
+    with covered(kind, data, maker):
+        for path in (data, data / "x", data / "none/deeper"):
+            for call in (lambda: client.restore(path, then), lambda: client.undo(path),
+                         lambda: client.open_at(path, then), lambda: client.name_at(path, then),
+                         lambda: client.list_at(path, then), lambda: client.versions(path),
+                         lambda: client.time("~1", path), lambda: client.create_snapshot(path, "s"),
+                         lambda: client.usage(path)):
+                with pytest.raises(OSError, match="not in the mount .*unmount it") as raised:
+                    call()
+                assert raised.value.errno == errno.EXDEV
+        assert (data / "x").read_bytes() == b"present"
+    assert data.is_dir() and not list(data.iterdir())
+
+
+def test_a_restore_leaves_another_mount_alone(client, mount, wayback):
+    later = mount.path / "d" / "build"
+    (mount.path / "d").mkdir()
+    then = client.info().now
+    later.mkdir()
+    events = []
+    with mounted("-t", "tmpfs", "tmpfs", later):
+        write(later / "x", b"present")
+        for dry in (True, False):
+            with pytest.raises(OSError, match="d/build: another file system is mounted here; unmount it") as raised:
+                client.restore(mount.path / "d", then, dry_run=dry, event=events.append)
+            assert raised.value.errno == errno.EXDEV
+        assert (later / "x").read_bytes() == b"present"
+    assert (wayback.Action.FAILED, errno.EXDEV) in {(e.action, e.error) for e in events}
+    client.restore(mount.path / "d", then)
+    assert not later.exists()
+
+
+def test_a_time_that_is_about_to_come_is_the_future(client, mount):
+    """It is compared with the present before the path is looked up: nothing there yet is not "did not exist"."""
+    path = mount.path / "f"
+    write(path, b"precious")
+    refused = 0
+    for step in range(200):
+        when = client.info().now + 50_000 * step
+        try:
+            client.restore(path, when)
+        except OSError as error:
+            assert error.errno == errno.EINVAL and "in the future" in str(error)
+            refused += 1
+        assert path.read_bytes() == b"precious"
+    assert refused
+    for read in (client.open_at, client.name_at, client.list_at):
+        with pytest.raises(OSError, match="the time is in the future") as raised:
+            read(path, client.info().now + 3600 * 10**9)
+        assert raised.value.errno == errno.EINVAL
+
+
+def test_each_store_has_its_own_clock(client, mount, maker, wayback):
+    """Another client's store that is an hour ahead changes neither the times nor the results of this one."""
+    other = maker.mount("allow_other", start=False)
+    other.programs = Shifted(other.programs, maker.tree())
+    other.programs.set(HOUR)
+    other.start()
+    path = mount.path / "f"
+    write(path, b"old")
+    then = client.info().now
+    write(path, b"new")
+    with wayback.Client(other.path) as ahead:
+        assert ahead.info().now > client.info().now + (HOUR - 60) * 10**9
+        assert client.time("5m") < client.info().now
+        assert ahead.time("5m") > client.info().now
+        result = client.restore(path, then)
+    assert result.before < client.info().now
+    client.restore(path, result.before)
+    assert path.read_bytes() == b"new"
+
+
+def test_a_restore_that_is_stopped_at_its_last_step_says_so(client, mount):
+    path = mount.path / "f"
+    then = client.info().now
+    write(path, b"later")
+    with pytest.raises(InterruptedError, match="stopped on request"):
+        client.restore(path, then, event=lambda event: True)
+    assert not path.exists()
+
+
+def test_the_first_failure_is_described_after_others(client, mount):
+    """Also if the caller's function uses the library and fails there."""
+    folder = mount.path / "d"
+    folder.mkdir()
+    then = client.info().now
+    (folder / "a").mkdir()
+
+    def interfere(_event):
+        with pytest.raises(OSError, match="not in a Wayback mount"):
+            type(client)("/proc")
+
+    with mounted("-t", "tmpfs", "tmpfs", folder / "a"):
+        with pytest.raises(OSError, match="d/a: another file system is mounted here"):
+            client.restore(folder, then, event=interfere)
+
+
+def test_a_result_has_zeros_if_nothing_began(client, mount, wayback):
+    result = wayback._RestoreResult(size=ctypes.sizeof(wayback._RestoreResult), when=1, before=2, actions=3, failures=4,
+                                    bytes=5)
+    assert wayback._library.wb_restore(client._handle, os.fsencode(mount.path / "f"), 1, None,
+                                       ctypes.byref(result)) == -errno.ENODATA
+    assert [getattr(result, name) for name, _ in result._fields_] == [result.size, 0, 0, 0, 0, 0]
+
+
+def test_a_size_that_no_version_has_is_refused(client, mount, wayback):
+    """Half of a pointer is not copied, and a size that was not set does not reach beyond the structure."""
+    library, handle = wayback._library, client._handle
+    path = os.fsencode(mount.path / "f")
+    write(mount.path / "f", b"x")
+    fields = wayback._RestoreOptions
+    ends = {fields.flags.offset + 4, fields.event.offset, fields.data.offset, ctypes.sizeof(fields)}
+    for size in range(ctypes.sizeof(fields) + 1):
+        options = fields(size=size, flags=1)
+        assert library.wb_undo(handle, path, ctypes.byref(options), None) == (0 if size in ends else -errno.EINVAL)
+    for size, expected in ((4096, 0), (4097, -errno.EINVAL), (1 << 60, -errno.EINVAL)):
+        info, options = (ctypes.c_size_t * 1024)(size), (ctypes.c_size_t * 1024)(size)
+        assert library.wb_client_info(handle, ctypes.cast(info, ctypes.POINTER(wayback._ClientInfo))) == expected
+        assert library.wb_undo(handle, path, ctypes.cast(options, ctypes.POINTER(fields)), None) == expected
+        write(mount.path / "f", b"x")
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_the_binding_leaves_nothing_open(client, mount, wayback):
+    (mount.path / "d").mkdir()
+    write(mount.path / "d/f", b"x")
+    now = client.info().now
+    before = open_files()
+    with pytest.raises(LookupError):
+        client.open_at(mount.path / "d/f", now, "r", encoding="none such")
+    with pytest.raises(OSError, match="directory"):
+        client.open_at(mount.path / "d", now)
+    assert open_files() == before
+    with wayback.Client(mount.path) as other:
+        begun, unused = other.list_at(mount.path / "d", now), other.list_at(mount.path / "d", now)
+        assert next(begun).name == "f"
+    with pytest.raises(ValueError, match="the client is closed"):
+        next(begun)
+    del begun, unused
+    gc.collect()
+    assert open_files() == before
+
+
+def test_a_list_goes_on_after_an_entry_that_fails(mount, wayback, client):
+    """The entry is named. Its history is deleted between the listing and the look at it."""
+    folder = mount.path / "d"
+    folder.mkdir()
+    for name in "abc":
+        write(folder / name, b"x")
+    then = client.info().now
+    (folder / "b").unlink()
+    entries = client.list_at(folder, then)
+    mount.tool("vrm", "--yes", folder / "b")
+    names = []
+    failures = []
+    while True:
+        try:
+            names.append(next(entries).name)
+        except StopIteration:
+            break
+        except OSError as error:
+            failures.append(str(error))
+            assert len(failures) < 4
+    assert names == ["a", "c"] and len(failures) == 1 and "d/b" in failures[0]
+
+
+def test_wrong_calls_fail_at_once(client, tmp_path):
+    for call in (lambda: client.versions(tmp_path), lambda: client.list_at(tmp_path, client.info().now)):
+        with pytest.raises(OSError, match="not in the mount"):
+            call()
+    client.close()
+    with pytest.raises(ValueError):
+        client.snapshots()

@@ -131,7 +131,7 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
     g_autoptr(GPtrArray) all = NULL;
     int r = 0;
 
-    if (wb_time_parse_words(name, wb_request_now(), ret) != 0)
+    if (wb_time_parse_words(name, wb_mount_now(place->mount), ret) != 0)
         r = wb_time_check(option, name);
     if (r != 0)
         return r;
@@ -153,7 +153,8 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
 int wb_time_past(const struct wb_place *place, const char *option, const char *text, int64_t *ret)
 {
     struct wb_time time;
-    bool known = wb_time_parse_words(text, wb_request_now(), &time) == 0;
+    int64_t now = place ? wb_mount_now(place->mount) : wb_when_now();
+    bool known = wb_time_parse_words(text, now, &time) == 0;
     int r = 0;
 
     if (known && place)
@@ -165,7 +166,7 @@ int wb_time_past(const struct wb_place *place, const char *option, const char *t
         return r;
     if (time.kind != WB_TIME_INSTANT)
         return wb_cli_usage("%s: '%s' is a number of changes; use a time here", option, text);
-    if (time.instant > wb_request_now()) {
+    if (time.instant > now) {
         char when[WB_WHEN_TEXT_MAX];
 
         return wb_cli_usage("%s: '%s' is in the future (%s); give a time in the past", option, text,

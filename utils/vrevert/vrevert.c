@@ -69,9 +69,9 @@ static bool is_time(const struct wb_place *place, const char *given, struct wb_t
     const char *text = wb_time_text(place, given);
     g_autoptr(GPtrArray) found = NULL;
 
-    if (wb_time_parse_words(text, wb_request_now(), ret) == 0)
+    if (wb_time_parse_words(text, wb_mount_now(place->mount), ret) == 0)
         return true;
-    return wb_time_parse_free(text, wb_request_now(), ret) == 0 &&
+    return wb_time_parse_free(text, wb_mount_now(place->mount), ret) == 0 &&
            (wb_request_snapshot_list(place->mount->root_fd, place->path, text, &found) < 0 || found->len == 0);
 }
 
@@ -83,7 +83,7 @@ static void fix_time(const struct wb_place *place)
     struct wb_time time;
 
     if (!fixed && moment_options.time && is_time(place, moment_options.time, &time) &&
-        time.kind == WB_TIME_INSTANT && time.instant <= wb_request_now()) {
+        time.kind == WB_TIME_INSTANT && time.instant <= wb_mount_now(place->mount)) {
         moment_options.shown = moment_options.time;
         moment_options.time = g_strdup(wb_when_print_epoch(time.instant, text));
     }
@@ -156,11 +156,11 @@ static void run(const struct request *request)
     int64_t before;
 
     /* After all that was changed so far, and before what follows. */
-    if (wb_request_hello(place->mount->root_fd, &hello) < 0) {
+    if (wb_mount_refresh(place->mount, &hello) < 0) {
         wb_cli_fail(place->given, "the daemon does not answer");
         return;
     }
-    before = wb_request_now();
+    before = hello.now;
     if (json && reports++ > 0)
         putchar(',');
     report_begin(&report);

@@ -137,7 +137,7 @@ static int find_moment(const struct wb_place *place, const char *which, const ch
         return r;
     if (time.kind != WB_TIME_INSTANT)
         return wb_cli_usage("%s: '%s' is a number of changes of one file; use a time or a snapshot here", which, text);
-    if (time.instant > wb_request_now())
+    if (time.instant > wb_mount_now(place->mount))
         return wb_cli_usage("%s: '%s' is in the future (%s)", which, text, wb_when_print(time.instant, 0, shown));
     if (time.instant < place->mount->hello.created)
         return wb_cli_usage("%s: '%s' is before the history begins; it begins at %s", which, text,
@@ -173,7 +173,7 @@ static int run(const char *from, const char *to, const char *path, bool json)
     if (!place)
         return WB_EXIT_FAILED;
     /* The present is the state as of now: what changes meanwhile does not disturb. */
-    diff.when[1] = wb_request_now();
+    diff.when[1] = wb_mount_now(place->mount);
     r = find_moment(place, "A", from, &diff.when[0]);
     if (r == 0 && to)
         r = find_moment(place, "B", to, &diff.when[1]);

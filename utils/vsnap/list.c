@@ -87,7 +87,7 @@ static void show_text(const struct wb_place *place, const struct wb_control_snap
     char local[WB_WHEN_TEXT_MAX], epoch[WB_WHEN_TEXT_MAX], age[WB_TEXT_AGE_MAX];
 
     time = g_strdup_printf("%s (%s ago)", wb_when_print(snapshot->when, 1, local),
-                           wb_text_age(wb_request_now() - snapshot->when, age));
+                           wb_text_age(wb_mount_now(place->mount) - snapshot->when, age));
     who = g_strdup_printf("%s%s", wb_text_user(snapshot->uid),
                           snapshot->flags & WB_CONTROL_SNAPSHOT_AUTOMATIC ? ", by schedule" : "");
     printf("%s%s%s\n", wb_color(WB_COLOR_BOLD), name, wb_color(WB_COLOR_OFF));
@@ -143,7 +143,7 @@ static void add_row(struct wb_table *table, const struct wb_place *place,
     g_autofree char *text = wb_text_printable(wb_snapshot_text(snapshot));
     char local[WB_WHEN_TEXT_MAX], age[WB_TEXT_AGE_MAX];
     const char *cells[] = {name, wb_when_print(snapshot->when, 0, local),
-                           wb_text_age(wb_request_now() - snapshot->when, age), shown, text};
+                           wb_text_age(wb_mount_now(place->mount) - snapshot->when, age), shown, text};
 
     wb_table_add(table, cells);
 }

@@ -23,9 +23,17 @@ int wb_client_path(const struct wb_client *client, const char *path, bool change
 /* A path relative to mount->root_fd as system calls find it from anywhere; g_free. */
 char *wb_client_whole(const struct wb_client *client, const char *path);
 
+/* Whether history has a state of `when`, by a new reply of wb_mount_refresh. 0; -EINVAL: a time in the future; or
+ * -ENODATA: before the beginning; which are kept, with `path`. */
+int wb_client_time(const struct wb_client *client, const char *path, int64_t when,
+                   const struct wb_control_hello *hello);
+
 /* The path as it was at `when`, relative to mount->root_fd (g_free). 0, or -errno, which is kept. */
 int wb_client_past(const struct wb_client *client, const char *path, int64_t when, char **ret);
 
+/* No structure of the caller is larger, in any version: more is a `size` that was not set. */
+#define WB_CLIENT_SIZE_MAX 4096
+
 /* Copies the first `size` bytes of a result, of which the library knows `known`; the rest becomes 0. 0, or -EINVAL if
- * `size` is too small for any version of the structure. */
+ * no version of the structure has this `size`. */
 int wb_client_give(void *to, size_t size, const void *from, size_t known);

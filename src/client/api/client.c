@@ -2,6 +2,7 @@
 #include "client/api/api.h"
 
 #include "client/errno_text.h"
+#include "client/fd.h"
 #include "client/past_path.h"
 #include "client/path.h"
 #include "client/snapshots.h"
@@ -80,6 +81,27 @@ struct wb_client *wb_close(struct wb_client *client)
     return NULL;
 }
 
+/* Whether the path, which may name something that does not exist, stays in this mount. 0, or -EXDEV, which is kept. */
+static int check_mount(const struct wb_client *client, const char *path, const char *inside)
+{
+    g_autofree char *part = g_strdup(inside);
+
+    for (;;) {
+        _cleanup_fd_ int fd = wb_open_in_mount(client->mount->root_fd, part, O_PATH | O_NOFOLLOW);
+        char *slash = strrchr(part, '/');
+
+        if (fd == -EXDEV) {
+            g_autofree char *text = g_strdup_printf("not in the mount %s: another file system is mounted on the path; "
+                                                    "unmount it to use what it covers", client->point);
+
+            return wb_client_fail(path, -EXDEV, text);
+        }
+        if (fd >= 0 || !*part)
+            return 0;
+        *(slash ? slash : part) = '\0';
+    }
+}
+
 int wb_client_path(const struct wb_client *client, const char *path, bool change, char **ret)
 {
     g_autofree char *absolute = change ? wb_path_to_change(path) : wb_path_absolute(path);
@@ -96,6 +118,8 @@ int wb_client_path(const struct wb_client *client, const char *path, bool change
 
         return wb_client_fail(path, -EXDEV, text);
     }
+    if (check_mount(client, path, rest) < 0)
+        return -EXDEV;
     *ret = g_strdup(rest);
     return 0;
 }
@@ -108,7 +132,7 @@ char *wb_client_whole(const struct wb_client *client, const char *path)
 
 int wb_client_give(void *to, size_t size, const void *from, size_t known)
 {
-    if (size < sizeof(size_t) * 2)
+    if (size < sizeof(size_t) * 2 || size > WB_CLIENT_SIZE_MAX)
         return wb_client_fail(NULL, -EINVAL, "the size of a result is not set (a fault of the program)");
     memset((char *)to + sizeof(size_t), 0, size - sizeof(size_t));
     memcpy((char *)to + sizeof(size_t), (const char *)from + sizeof(size_t), MIN(size, known) - sizeof(size_t));
@@ -119,7 +143,7 @@ int wb_client_info(struct wb_client *client, struct wb_client_info *info)
 {
     struct wb_control_hello hello;
     struct wb_client_info known = {.at_sign = client->mount->at_sign, .point = client->point};
-    int r = wb_request_hello(client->mount->root_fd, &hello);
+    int r = wb_mount_refresh(client->mount, &hello);
 
     if (r < 0)
         return wb_client_fail(client->point, r, NULL);
@@ -129,22 +153,36 @@ int wb_client_info(struct wb_client *client, struct wb_client_info *info)
     return wb_client_give(info, info->size, &known, sizeof(known));
 }
 
+int wb_client_time(const struct wb_client *client, const char *path, int64_t when,
+                   const struct wb_control_hello *hello)
+{
+    char text[WB_WHEN_TEXT_MAX];
+    struct wb_error why = {""};
+    int r;
+
+    if (when > hello->now)
+        return wb_client_fail(path, -EINVAL, "the time is in the future");
+    r = wb_moment_known(client->mount, wb_when_print_epoch(when, text), when, &why);
+    return r < 0 ? wb_client_fail(path, r, why.text) : 0;
+}
+
 int wb_client_past(const struct wb_client *client, const char *path, int64_t when, char **ret)
 {
     g_autofree char *inside = NULL;
-    char text[WB_WHEN_TEXT_MAX];
-    struct wb_error why = {""};
+    struct wb_control_hello hello;
     int r = wb_client_path(client, path, false, &inside);
 
     *ret = NULL;
     if (r < 0)
         return r;
-    r = wb_moment_known(client->mount, wb_when_print_epoch(when, text), when, &why);
-    if (r == 0)
-        r = wb_moment_path(client->mount, inside, when, ret);
-    if (r == -ENOENT)
-        wb_error_set(&why, r, "nothing was there at that time");
-    return r < 0 ? wb_client_fail(path, r, why.text) : 0;
+    r = wb_mount_refresh(client->mount, &hello);
+    if (r < 0)
+        return wb_client_fail(path, r, NULL);
+    r = wb_client_time(client, path, when, &hello);
+    if (r < 0)
+        return r;
+    r = wb_moment_path(client->mount, inside, when, ret);
+    return r < 0 ? wb_client_fail(path, r, r == -ENOENT ? "nothing was there at that time" : NULL) : 0;
 }
 
 /* ---- times --------------------------------------------------------------------------------------- */
@@ -161,7 +199,7 @@ int wb_time_resolve(struct wb_client *client, const char *path, const char *text
 
     if (r < 0)
         return r;
-    r = wb_request_hello(client->mount->root_fd, &hello); /* for the clock of the store */
+    r = wb_mount_refresh(client->mount, &hello); /* for the clock of the store */
     if (r < 0)
         return wb_client_fail(path, r, NULL);
     text += *text == client->mount->at_sign;

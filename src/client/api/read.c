@@ -168,14 +168,13 @@ int wb_list_next(struct wb_list_iter *iter, const struct wb_list_entry **ret)
 
     if (iter->next >= iter->names->len)
         return 1;
-    name = iter->names->pdata[iter->next];
+    name = iter->names->pdata[iter->next++];
     if (fstatat(iter->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
         int r = -errno;
         g_autofree char *path = wb_path_join(iter->path, name);
 
         return wb_client_fail(path, r, NULL);
     }
-    iter->next++;
     iter->entry = (struct wb_list_entry){.name = name, .mode = st.st_mode, .uid = st.st_uid, .gid = st.st_gid,
                                          .size = (uint64_t)st.st_size,
                                          .mtime = st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec};

@@ -16,7 +16,8 @@
 struct restoring {
     const struct wb_client *client;
     struct wb_restore_options options;
-    int error; /* of the first failure */
+    int error; /* of the first failure, with its path and its description */
+    char *failed, *problem;
     bool stopped;
 };
 
@@ -32,17 +33,19 @@ static void on_failure(struct restoring *restoring, const struct revert_event *e
 {
     const char *what = event->what ? event->what : "";
     int error = event->error ? event->error : -ENOTDIR;
-    g_autofree char *whole = wb_client_whole(restoring->client, event->path);
 
-    if (event->error == 0)
+    if (event->is_whole)
         wb_error_set(text, 0, "%s", what);
     else
         wb_error_set(text, 0, "%s%s%s", what, *what ? ": " : "", wb_errno_text(error));
     ret->action = WB_RESTORE_FAILED;
     ret->error = error;
     ret->problem = text->text;
-    if (restoring->error == 0)
-        restoring->error = wb_client_fail(whole, error, text->text);
+    if (restoring->error == 0) {
+        restoring->error = error;
+        restoring->failed = wb_client_whole(restoring->client, event->path);
+        restoring->problem = g_strdup(text->text);
+    }
 }
 
 static void on_event(void *data, const struct revert_event *event)
@@ -68,7 +71,19 @@ static bool is_stopped(void *data)
     return restoring->stopped;
 }
 
-/* Options of a program that was built with another version of the header: unknown fields must be 0. */
+/* Whether a version of the options ends here. All of those that this library knows end with a field. */
+static bool is_size(size_t size)
+{
+#define END_OF(field) (offsetof(struct wb_restore_options, field) + sizeof(((struct wb_restore_options *)NULL)->field))
+    return size == END_OF(flags) || size == offsetof(struct wb_restore_options, event) || size == END_OF(event) ||
+           size == END_OF(data) || (size > sizeof(struct wb_restore_options) && size <= WB_CLIENT_SIZE_MAX);
+#undef END_OF
+}
+
+/*
+ * Options of a program that was built with another version of the header: unknown fields must be 0. New fields have
+ * to leave no padding behind them, because its bytes would count as a field here.
+ */
 static int take_options(const struct wb_restore_options *options, struct wb_restore_options *ret)
 {
     const unsigned char *bytes = (const void *)options;
@@ -76,7 +91,7 @@ static int take_options(const struct wb_restore_options *options, struct wb_rest
     *ret = (struct wb_restore_options){.size = sizeof(*ret)};
     if (!options)
         return 0;
-    if (options->size < sizeof(size_t) + sizeof(uint32_t))
+    if (!is_size(options->size))
         return wb_client_fail(NULL, -EINVAL, "the size of the options is not set (a fault of the program)");
     memcpy(ret, options, MIN(options->size, sizeof(*ret)));
     for (size_t i = sizeof(*ret); i < options->size; i++) {
@@ -88,34 +103,53 @@ static int take_options(const struct wb_restore_options *options, struct wb_rest
     return 0;
 }
 
-/* What can be found out before anything is changed. 0, or -errno, which is kept. */
-static int check(const struct wb_client *client, const char *path, const struct wb_moment *moment, bool dry)
+/* Whether the present can be changed there. 0, or -errno, which is kept. */
+static int check_present(const struct wb_client *client, const char *path, const struct wb_control_hello *hello,
+                         bool dry)
 {
     g_autofree char *whole = wb_client_whole(client, path);
-    char text[WB_WHEN_TEXT_MAX];
-    struct wb_error why = {""};
-    struct wb_control_hello hello;
     struct stat st;
-    int r = wb_request_hello(client->mount->root_fd, &hello);
 
-    if (r < 0)
-        return wb_client_fail(whole, r, NULL);
-    if (!dry && (hello.read_only || hello.moment))
+    if (!dry && (hello->read_only || hello->moment))
         return wb_client_fail(whole, -EROFS, "the mount is read-only; mount it without -o ro and -o at= to change it");
     if (fstatat(client->mount->root_fd, *path ? path : ".", &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         (st.st_ino & WB_PAST_INODE))
         return wb_client_fail(whole, -EROFS, "is a past state, which cannot change; name the present path");
-    if (moment->when > hello.now)
-        return wb_client_fail(whole, -EINVAL, "the time is in the future");
-    r = wb_moment_known(client->mount, wb_when_print_epoch(moment->when, text), moment->when, &why);
-    if (r < 0)
-        return wb_client_fail(whole, r, why.text);
-    if (!moment->path && !*path)
-        return wb_client_fail(whole, -ENOENT, "did not exist then; give a later time");
     return 0;
 }
 
-static int restore(const struct wb_client *client, const char *path, const struct wb_moment *moment,
+/* The state to restore; `when` NULL: the one before the last change. A time is checked before the path is looked up: in
+ * the future no path exists, and the present one would be removed. 0, or -errno, which is kept. */
+static int find_moment(const struct wb_client *client, const char *path, const char *inside, const int64_t *when,
+                       const struct wb_control_hello *hello, struct wb_moment *ret)
+{
+    struct wb_error why = {""};
+    int r = when ? wb_client_time(client, path, *when, hello) : 0;
+
+    if (r < 0)
+        return r;
+    r = when ? wb_moment_at(client->mount, inside, *when, ret, &why)
+             : wb_moment_before_change(client->mount, inside, 1, ret, &why);
+    if (r < 0)
+        return wb_client_fail(path, r, why.text);
+    /* The change may be the first one of all. */
+    r = when ? 0 : wb_client_time(client, path, ret->when, hello);
+    if (r == 0 && !ret->path && !*inside)
+        r = wb_client_fail(path, -ENOENT, "did not exist then; give a later time");
+    return r;
+}
+
+/* The outcome; described again, because the caller's function may have used the library meanwhile. */
+static int finish(const struct restoring *restoring, const char *path, bool interrupted)
+{
+    g_autofree char *whole = wb_client_whole(restoring->client, path);
+
+    if (interrupted)
+        return wb_client_fail(whole, -EINTR, "stopped on request; the same call again finishes the restore");
+    return restoring->error ? wb_client_fail(restoring->failed, restoring->error, restoring->problem) : 0;
+}
+
+static int restore(const struct wb_client *client, const char *path, const struct wb_moment *moment, int64_t before,
                    const struct wb_restore_options *options, struct wb_restore_result *result)
 {
     struct restoring restoring = {.client = client, .options = *options};
@@ -126,9 +160,10 @@ static int restore(const struct wb_client *client, const char *path, const struc
                                      .dry = options->flags & WB_RESTORE_DRY_RUN,
                                      .sync = !(options->flags & WB_RESTORE_NO_SYNC),
                                      .all_links = options->flags & WB_RESTORE_ALL_LINKS};
-    struct wb_restore_result known = {.when = moment->when, .before = wb_request_now()};
+    struct wb_restore_result known = {.when = moment->when, .before = before};
     struct revert_result done;
     const struct wb_watch *former = wb_watch_set(&watch);
+    int r = 0;
 
     wb_revert_set_add(request.set, path);
     wb_revert_run(&request, &done);
@@ -138,13 +173,13 @@ static int restore(const struct wb_client *client, const char *path, const struc
         known.actions += done.counts[i];
     known.failures = done.failed;
     known.bytes = done.bytes;
-    if (result) {
-        int r = wb_client_give(result, result->size, &known, sizeof(known));
-
-        if (r < 0)
-            return r;
-    }
-    return restoring.error;
+    if (result)
+        r = wb_client_give(result, result->size, &known, sizeof(known));
+    if (r == 0)
+        r = finish(&restoring, path, done.interrupted);
+    g_free(restoring.failed);
+    g_free(restoring.problem);
+    return r;
 }
 
 /* `when` NULL: the time before the last change. */
@@ -153,22 +188,24 @@ static int restore_to(struct wb_client *client, const char *path, const int64_t 
 {
     _cleanup_moment_ struct wb_moment moment = {0};
     g_autofree char *inside = NULL;
+    struct wb_restore_result none = {0};
     struct wb_restore_options wanted;
-    struct wb_error why = {""};
-    int r = take_options(options, &wanted);
+    struct wb_control_hello hello;
+    int r = result ? wb_client_give(result, result->size, &none, sizeof(none)) : 0;
 
-    if (r == 0 && result && result->size < sizeof(size_t) * 2)
-        r = wb_client_fail(NULL, -EINVAL, "the size of the result is not set (a fault of the program)");
+    if (r == 0)
+        r = take_options(options, &wanted);
     if (r == 0)
         r = wb_client_path(client, path, true, &inside);
     if (r < 0)
         return r;
-    r = when ? wb_moment_at(client->mount, inside, *when, &moment, &why)
-             : wb_moment_before_change(client->mount, inside, 1, &moment, &why);
-    if (r < 0 && !(when && *when < client->mount->hello.created))
-        return wb_client_fail(path, r, why.text);
-    r = check(client, inside, &moment, wanted.flags & WB_RESTORE_DRY_RUN);
-    return r < 0 ? r : restore(client, inside, &moment, &wanted, result);
+    r = wb_mount_refresh(client->mount, &hello);
+    if (r < 0)
+        return wb_client_fail(path, r, NULL);
+    r = check_present(client, inside, &hello, wanted.flags & WB_RESTORE_DRY_RUN);
+    if (r == 0)
+        r = find_moment(client, path, inside, when, &hello, &moment);
+    return r < 0 ? r : restore(client, inside, &moment, hello.now, &wanted, result);
 }
 
 int wb_restore(struct wb_client *client, const char *path, int64_t when, const struct wb_restore_options *options,
