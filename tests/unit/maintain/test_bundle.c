@@ -2,6 +2,7 @@
 /* Deleted and replaced files, packed: the same content is read, whatever is forgotten, unpacked or damaged beside. */
 #include "bundle_releases.h"
 #include "base/cleanup.h"
+#include "capture/unseen.h"
 #include "maintain/erase/erase.h"
 #include "maintain/usage/room.h"
 #include "maintain/rewrite/tried.h"
@@ -722,6 +723,45 @@ START_TEST(test_old_losses_of_a_directory_are_packed_once_it_is_idle)
 }
 END_TEST
 
+static bool is_refused(const char *path, int64_t when)
+{
+    struct wb_revision *revision = find(path, when, NULL);
+    g_autofree char *text = NULL;
+    ssize_t n;
+
+    text = content_of(revision, &n);
+    wb_revision_unref(revision);
+    return n == -EIO;
+}
+
+/* The power failed before the content of deleted files was on the disk: packing must not make what is left of it good. */
+START_TEST(test_content_that_a_power_cut_may_have_taken_is_not_packed_before_a_gap_says_so)
+{
+    char path[WB_OBJECT_PATH_MAX];
+
+    tree.store->lost_since = 1;
+    tree.store->lost_until = wb_when_now() + WB_WHEN_SECOND;
+    ck_assert_uint_eq(compact(0, NULL).bodies.changed, 0);
+    for (unsigned j = 0; j < NAMES; j++) {
+        int fd;
+
+        ck_assert(!has(objects[0][j], WB_FILE_BUNDLE));
+        ck_assert_uint_eq(length_of(objects[0][j]), strlen(texts[0][j]));
+        ck_assert(is_refused(name_of(j), moments[0]));
+        wb_object_path(objects[0][j], WB_FILE_DATA, path);
+        fd = openat(tree.store->grave_fd, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        ck_assert_int_eq(wb_capture_lost_content(tree.store, objects[0][j], fd), 0);
+        close(fd);
+    }
+    /* Which the survey does. Those are packed then, and refused all the same. */
+    ck_assert_uint_eq(compact(0, NULL).bodies.changed, NAMES);
+    for (unsigned j = 0; j < NAMES; j++) {
+        ck_assert(has(objects[0][j], WB_FILE_BUNDLE));
+        ck_assert(is_refused(name_of(j), moments[0]));
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bundle");
@@ -752,6 +792,7 @@ int main(void)
     tcase_add_test(cases, test_a_file_restored_between_name_and_sync_is_not_cut_before_its_bundle_is_durable);
     tcase_add_test(cases, test_few_files_are_open_at_a_time);
     tcase_add_test(cases, test_old_losses_of_a_directory_are_packed_once_it_is_idle);
+    tcase_add_test(cases, test_content_that_a_power_cut_may_have_taken_is_not_packed_before_a_gap_says_so);
     tcase_set_timeout(cases, 120);
     suite_add_tcase(suite, cases);
     srunner_run_all(runner, CK_NORMAL);
