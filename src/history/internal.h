@@ -196,6 +196,12 @@ int wb_resolve(struct wb_history *history, struct wb_revision *revision, int *re
  * yet. */
 int wb_check_seen(struct wb_history *history, const struct wb_revision *revision, int64_t ctime, int64_t when);
 
+/*
+ * The same for the present file of a revision in a stage that began at `stage`. A file that no longer exists is judged
+ * by its records: 0.
+ */
+int wb_check_stage_seen(struct wb_history *history, struct wb_revision *revision, int64_t stage);
+
 /* Directories found lately (dirfd_cache.c): a descriptor of the caller's own, or -1. Thread-safe. */
 struct wb_dirfd_cache *wb_dirfd_cache_new(void);
 struct wb_dirfd_cache *wb_dirfd_cache_free(struct wb_dirfd_cache *dirfd_cache);

@@ -462,6 +462,47 @@ def test_an_edit_in_the_middle_of_a_session(maker, kind, append, met, ended):
         mount.remount()
 
 
+def xattrs_of(file):
+    """errno.EIO where it is refused."""
+    try:
+        return {name: os.getxattr(file, name) for name in os.listxattr(file)}
+    except OSError as error:
+        assert error.errno == errno.EIO, error
+        return error.errno
+
+
+@pytest.mark.parametrize("met", (False, True))
+@pytest.mark.parametrize("ended", (False, True))
+def test_an_extended_attribute_that_others_set_in_the_middle_of_a_session(maker, kind, met, ended):
+    """A version in the session has those from its begin, or is refused."""
+    mount = maker.mount("allow_other", "history=close", kind=kind)
+    mount.expect(UNSEEN)
+    path = mount.path / "f"
+    path.write_bytes(b"0123456789")
+    os.setxattr(path, "user.y", b"first")
+    known, before = ({"user.y": b"first"}, errno.EIO), moment()
+    with opened(path, os.O_WRONLY) as fd:
+        os.write(fd, b"A")
+        session = [moment()]
+        with opened(f"{path}@{epoch(session[0])}", os.O_RDONLY) as early:
+            next_span()
+            set_xattr(mount.source)
+            next_span()
+            (mount.path / "quiet").write_bytes(b"recorded in another span")
+            session.append(moment())
+            if met:
+                assert "f" in os.listdir(mount.path)  # looks its names up
+            with contextlib.ExitStack() as stack:
+                versions = [early]
+                with contextlib.suppress(OSError):
+                    versions.append(stack.enter_context(opened(f"{path}@{epoch(session[1])}", os.O_RDONLY)))
+                if ended:
+                    os.close(fd)
+                for file in [*versions, *(f"{path}@{epoch(when)}" for when in [before, *session])]:
+                    assert xattrs_of(file) in known, file
+    assert xattrs_of(f"{path}@{epoch(moment())}") == {"user.x": b"other", "user.y": b"first"}
+
+
 def test_the_gap_of_a_session_outlives_a_horizon_in_it(maker):
     """It is needed as long as the states of the session are."""
     mount = maker.mount("allow_other", "history=close")

@@ -255,14 +255,17 @@ static int try_dirfd_cache(struct wb_history *history, const struct wb_revision 
     return above < 0 ? 0 : try_name(history, above, revision->name, revision->object, ret_fd);
 }
 
-static int locate(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path)
+/* enum wb_link_state; WB_LOST: not met, lost or not. Or -errno. */
+static int search(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path,
+                  bool *ret_lost)
 {
     struct timespec pause = {.tv_nsec = 100 * 1000};
     bool lost = false, still = false;
     int64_t quiet;
-    int r = -EIO;
+    int r;
 
     *ret_fd = -1;
+    *ret_lost = false;
     if (!ret_path && try_dirfd_cache(history, revision, ret_fd) > 0) {
         if (is_dir(revision))
             wb_dirfd_cache_put(history->dirfd_cache, revision->object, *ret_fd);
@@ -277,14 +280,26 @@ static int locate(struct wb_history *history, struct wb_revision *revision, int 
             return r;
         /* It may have moved during the search, unless nothing did. A removed object is not waited for. */
         still = wb_inflight_stayed_quiet(history->store, quiet);
-        if (lost && (attempt > 1 || still))
+        *ret_lost = lost && (attempt > 1 || still);
+        if (*ret_lost)
             return WB_LOST;
         if (attempt > 0 && !still)
             nanosleep(&pause, NULL);
         if (pause.tv_nsec < 5 * 1000 * 1000)
             pause.tv_nsec *= 2;
     }
-    return wb_history_fail(-EIO, "the object that was \"%s\" is at none of the places in its records", revision->name);
+    return WB_LOST;
+}
+
+static int locate(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path)
+{
+    bool lost;
+    int r = search(history, revision, ret_fd, ret_path, &lost);
+
+    if (r == WB_LOST && !lost)
+        return wb_history_fail(-EIO, "the object that was \"%s\" is at none of the places in its records",
+                               revision->name);
+    return r;
 }
 
 /* 1: the object's own log says that it was changed by others, 0: it does not, or -errno. */
@@ -313,6 +328,22 @@ int wb_check_seen(struct wb_history *history, const struct wb_revision *revision
         return MIN(r, 0);
     return wb_history_fail_gap(wb_spans_lost_slot(history->store, ctime, is_dir(revision)) ? WB_GAP_POWER
                                                                                            : WB_GAP_UNSEEN);
+}
+
+int wb_check_stage_seen(struct wb_history *history, struct wb_revision *revision, int64_t stage)
+{
+    _cleanup_close_ int fd = -1;
+    struct wb_attrs attrs;
+    bool lost;
+    int r = search(history, revision, &fd, NULL, &lost);
+
+    if (r < 0 || fd < 0)
+        return MIN(r, 0);
+    r = wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL);
+    /* The records have what was there before that change. */
+    if (r < 0 || revision->when < wb_spans_after(history->store, attrs.ctime, false))
+        return r;
+    return wb_check_seen(history, revision, attrs.ctime, stage);
 }
 
 static int check_seen(struct wb_history *history, const struct wb_revision *revision, int fd)

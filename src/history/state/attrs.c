@@ -254,14 +254,8 @@ static int present_attrs(struct wb_history *history, struct wb_revision *revisio
  */
 static int check_stage(struct wb_history *history, struct wb_revision *revision, int64_t stage, const struct cut *cut)
 {
-    struct wb_attrs now;
-    int r;
-
-    if (cut->before > stage)
-        return wb_history_fail_gap(cut->before_reason);
-    r = present_attrs(history, revision, &now);
-    /* One that is no more is judged by its records. */
-    return r < 0 ? 0 : wb_check_seen(history, revision, now.ctime, stage);
+    return cut->before > stage ? wb_history_fail_gap(cut->before_reason)
+                               : wb_check_stage_seen(history, revision, stage);
 }
 
 static int past_attrs(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret,

@@ -118,6 +118,13 @@ static bool is_missing(ssize_t r)
 
 /* ---- the past -------------------------------------------------------------------------------- */
 
+/*
+ * In a stage all of a file is as it was when the stage began, since a recorded change of an extended attribute ends it.
+ * Where others changed the file in a stage, later moments in it are compared with its begin by wb_revision_attrs alone
+ * (check_stage in attrs.c): nobody reaches such a version without a look at its attributes, which is refused. A version
+ * that was open before the others' change is of an earlier moment, for which the present is refused here, too.
+ */
+
 /* Whether a GAP was skipped since the last call: all attributes that existed before it are in the records before it. */
 static bool take_left_out(const struct wb_log_scan *scan, unsigned *known, struct wb_record *earliest, bool *found)
 {

@@ -24,6 +24,19 @@ int __wrap_fdatasync(int fd)
     return __real_fdatasync(fd);
 }
 
+static int stat_error; /* of each look at an object in the tree; 0: none */
+
+int __real_wb_object_stat(const struct wb_store *store, int fd, const char *name, struct wb_object *object,
+                          struct wb_attrs *attrs, struct stat *st);
+int __wrap_wb_object_stat(const struct wb_store *store, int fd, const char *name, struct wb_object *object,
+                          struct wb_attrs *attrs, struct stat *st);
+
+int __wrap_wb_object_stat(const struct wb_store *store, int fd, const char *name, struct wb_object *object,
+                          struct wb_attrs *attrs, struct stat *st)
+{
+    return stat_error ? stat_error : __real_wb_object_stat(store, fd, name, object, attrs, st);
+}
+
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
 static void remember_each_byte(uint64_t seed)
@@ -152,6 +165,34 @@ START_TEST(while_it_lasts_the_past_is_the_state_before)
         op_write(&tree, "f", 0, "by itself"); /* without a stage */
     }
     expect_content("f", now(), "by itself more");
+}
+END_TEST
+
+/* Whether others changed it beside the stage is not known then. */
+START_TEST(in_a_stage_an_unreadable_file_is_refused_and_a_removed_one_is_not)
+{
+    static const int errors[] = {-EIO, -EMFILE, -ENFILE, -ENOMEM};
+    struct wb_revision *revision;
+    struct wb_attrs attrs;
+    int64_t during;
+
+    op_make(&tree, "f", "first");
+    stage_write("f", 0, "SE", 0);
+    during = now();
+    stage_write("f", 5, " and more", 0);
+    stage_over("f");
+    revision = find("f", during, NULL);
+    for (unsigned i = 0; i < G_N_ELEMENTS(errors); i++) {
+        stat_error = errors[i];
+        ck_assert_int_eq(wb_revision_attrs(history, revision, &attrs), errors[i]);
+        stat_error = 0;
+        ck_assert_int_eq(wb_revision_attrs(history, revision, &attrs), 0);
+        ck_assert_uint_eq(attrs.size, 5);
+    }
+    ck_assert_int_eq(unlinkat(tree.store->src_fd, "f", 0), 0);
+    ck_assert_int_eq(wb_revision_attrs(history, revision, &attrs), 0);
+    ck_assert_uint_eq(attrs.size, 5);
+    wb_revision_unref(revision);
 }
 END_TEST
 
@@ -613,6 +654,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, while_it_lasts_the_past_is_the_state_before);
+    tcase_add_test(tcase, in_a_stage_an_unreadable_file_is_refused_and_a_removed_one_is_not);
     tcase_add_test(tcase, a_file_that_only_grows_leaves_no_log);
     tcase_add_test(tcase, slots_are_on_the_disk_before_their_changes);
     tcase_add_test(tcase, a_table_that_is_found_grows_behind_its_slots);
