@@ -596,7 +596,8 @@ int wb_signpost_decode(const uint8_t *data, size_t length, struct wb_signpost *r
 /*
  * The file `spans` lists the periods, in times of the clock of ctime, in which all changes of SRC were recorded:
  *    0  u8[8] magic "WBSPANS\n"   8 i64 floor: up to then every object was checked
- *   16 i64 cut: the newest power cut (head of `inflight`) that the table was looked through for   24 zeros
+ *   16 i64 cut: the newest power cut (head of `inflight`) that the table was looked through for
+ *   24 u32 from: objects that others renamed from this second (since the epoch) to the floor are marked; 0: not known
  *   28  u32 low half of the checksum of bytes 0..27
  * then spans of the same size: 0 i64 begin, 8 i64 end, 16 zeros, 28 the checksum. An entry that does not verify is
  * none.
@@ -608,8 +609,12 @@ int wb_signpost_decode(const uint8_t *data, size_t length, struct wb_signpost *r
 struct wb_span {
     int64_t begin, end;
 };
-void wb_span_encode_head(int64_t floor, int64_t cut, uint8_t data[WB_SPAN_SIZE]);
-int wb_span_decode_head(const uint8_t data[WB_SPAN_SIZE], int64_t *ret_floor, int64_t *ret_cut); /* 0 or -EBADMSG */
+struct wb_spans_head {
+    int64_t floor, cut;
+    uint32_t from;
+};
+void wb_spans_encode_head(const struct wb_spans_head *head, uint8_t data[WB_SPAN_SIZE]);
+int wb_spans_decode_head(const uint8_t data[WB_SPAN_SIZE], struct wb_spans_head *ret); /* 0 or -EBADMSG */
 void wb_span_encode(struct wb_span span, uint8_t data[WB_SPAN_SIZE]);
 int wb_span_decode(const uint8_t data[WB_SPAN_SIZE], struct wb_span *ret); /* 0 or -EBADMSG */
 

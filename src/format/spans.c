@@ -7,25 +7,26 @@
 #define MAGIC "WBSPANS\n"
 #define MAGIC_SIZE 8
 
-void wb_span_encode_head(int64_t floor, int64_t cut, uint8_t data[WB_SPAN_SIZE])
+void wb_spans_encode_head(const struct wb_spans_head *head, uint8_t data[WB_SPAN_SIZE])
 {
     struct wb_writer to = {.data = data, .length = WB_SPAN_SIZE - WB_SEAL_SIZE};
 
     wb_put_bytes(&to, MAGIC, MAGIC_SIZE);
-    wb_put_i64(&to, floor);
-    wb_put_i64(&to, cut);
-    wb_put_zeros(&to, WB_SPAN_SIZE - WB_SEAL_SIZE - MAGIC_SIZE - 16);
+    wb_put_i64(&to, head->floor);
+    wb_put_i64(&to, head->cut);
+    wb_put_u32(&to, head->from);
     wb_seal(data, WB_SPAN_SIZE);
 }
 
-int wb_span_decode_head(const uint8_t data[WB_SPAN_SIZE], int64_t *ret_floor, int64_t *ret_cut)
+int wb_spans_decode_head(const uint8_t data[WB_SPAN_SIZE], struct wb_spans_head *ret)
 {
     struct wb_reader from = {.data = data, .length = WB_SPAN_SIZE - WB_SEAL_SIZE};
     const void *magic = wb_get_bytes(&from, MAGIC_SIZE);
 
-    *ret_floor = wb_get_i64(&from);
-    *ret_cut = wb_get_i64(&from);
-    return wb_is_sealed(data, WB_SPAN_SIZE) && memcmp(magic, MAGIC, MAGIC_SIZE) == 0 && *ret_floor > 0 ? 0 : -EBADMSG;
+    ret->floor = wb_get_i64(&from);
+    ret->cut = wb_get_i64(&from);
+    ret->from = wb_get_u32(&from);
+    return wb_is_sealed(data, WB_SPAN_SIZE) && memcmp(magic, MAGIC, MAGIC_SIZE) == 0 && ret->floor > 0 ? 0 : -EBADMSG;
 }
 
 void wb_span_encode(struct wb_span span, uint8_t data[WB_SPAN_SIZE])

@@ -13,7 +13,7 @@ import pytest
 import snapshots
 from history_model import History
 from mounts import LIMIT, QUICK, epoch, moment, run
-from operations import Operator
+from operations import EXCHANGE, Operator, renameat2
 from test_close import Syncing
 from test_unseen import next_tick
 from treestate import differences, state_of
@@ -541,15 +541,39 @@ def test_a_directory_that_others_renamed(maker, looked):
     watched.check(copy)
 
 
-def mark_what_others_changed(mount, count):
-    """A mount looks at the whole tree, and ends."""
+def look_at_all(mount):
+    """A mount looks at the whole tree, and ends. Returns what it reported."""
     seen, begun, deadline = len(mount.log()), time.time_ns(), time.monotonic() + LIMIT
     mount.start()
-    while int.from_bytes((mount.store() / "spans").read_bytes()[8:16], "little") < begun:
+    while floor_of(mount) < begun:
         assert time.monotonic() < deadline, mount.log()[seen:]
         time.sleep(0.01)
     mount.stop()
-    assert f"{count} object{'s were' if count > 1 else ' was'} changed while Wayback did not record" in mount.log()[seen:]
+    return mount.log()[seen:]
+
+
+def floor_of(mount):
+    spans = mount.store() / "spans"
+    return int.from_bytes(spans.read_bytes()[8:16], "little") if spans.exists() else 0
+
+
+def mark_what_others_changed(mount, count):
+    said = f"{count} object{'s were' if count > 1 else ' was'} changed while Wayback did not record"
+    log = look_at_all(mount)
+    assert said in log, log
+
+
+def can_exchange(source):
+    for name in ("one", "two"):
+        (source / name).touch()
+    try:
+        renameat2(source / "one", source / "two", EXCHANGE)
+    except OSError:
+        return False
+    finally:
+        for name in ("one", "two"):
+            (source / name).unlink()
+    return True
 
 
 def replaced_by_others(maker):
@@ -630,6 +654,54 @@ def test_a_directory_that_others_removed(maker, beside, looked):
     rebind(copy, *["-y"] * marked, status=4)
     copy.expect("none of the places")
     assert watched.check(copy) <= 2
+
+
+def test_a_directory_and_a_file_that_others_exchanged(maker, kind):
+    """Where that leaves their times of change as they were, no mark shows that the directory is still there."""
+    source = maker.tree(kind)
+    if not can_exchange(source):
+        pytest.skip(f"{kind} cannot exchange files")
+    mount = maker.mount("allow_other", source=source)
+    watched = Watched(mount, "dir/file", "beside/file")
+    (mount.path / "dir").mkdir()
+    (mount.path / "beside").write_bytes(b"beside")
+    for content in (b"first", b"second"):
+        (mount.path / "dir/file").write_bytes(content)
+        watched.note()
+    mount.stop()
+    next_tick()
+    renameat2(source / "dir", source / "beside", EXCHANGE)
+    mark_what_others_changed(mount, 1 if kind == "xfs" else 3)
+    copy = copied(maker, mount, cp)
+    found = rebind(copy, "-n", status=4)
+    assert "lost-track" in found and "missing" not in found, found
+    rebind(copy, "-y", status=4)
+    watched.check(copy)
+    assert (copy.start().path / "beside/file").read_bytes() == b"second"
+
+
+def test_a_table_of_recorded_times_that_was_lost(maker):
+    """Directories that others renamed before that may have no mark, whichever mount looked at the tree later."""
+    mount = maker.mount("allow_other")
+    watched = Watched(mount, "dir/file", "elsewhere/file")
+    mount.expect("table of recorded times was missing or damaged")
+    (mount.path / "dir").mkdir()
+    for content in (b"one", b"two"):
+        (mount.path / "dir/file").write_bytes(content)
+        watched.note()
+    mount.stop()
+    next_tick()
+    (mount.source / "other").write_bytes(b"something")
+    mark_what_others_changed(mount, 2)
+    next_tick()
+    (mount.source / "dir").rename(mount.source / "elsewhere")
+    (mount.store() / "spans").unlink()
+    look_at_all(mount)
+    copy = copied(maker, mount, cp)
+    found = rebind(copy, "-n", status=4)
+    assert "lost-track" in found and "missing" not in found, found
+    rebind(copy, "-y", status=4)
+    watched.check(copy)
 
 
 @pytest.mark.parametrize("suffix", ("undo", "cat"))

@@ -85,7 +85,7 @@ struct wb_rebinding {
     GHashTable *matches;  /* struct wb_match, by inode               */
     GHashTable *parted;   /* size and mtime of files that have lost names: struct wb_parted */
     bool unlisted[WB_SHARDS]; /* the list of the logs in it is damaged */
-    int64_t looked;       /* all of the tree was looked at since (spans.h); 0: not known */
+    int64_t marked_from, marked_until; /* objects that others renamed then have marks (head of `spans`); or both 0 */
     int64_t newest;       /* `when` of all records                   */
     uint64_t hindered;    /* what keeps it from being done           */
     uint64_t lost_track;  /* objects that cannot be found            */

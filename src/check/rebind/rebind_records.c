@@ -223,6 +223,7 @@ static void distrust(struct record_walk *walk, int64_t when)
  */
 static void note_unseen(struct record_walk *walk, const struct wb_record *record)
 {
+    const struct wb_rebinding *rebinding = walk->rebinding;
     struct wb_rebind_subject *subject = wb_rebind_subject(walk->rebinding, walk->log);
 
     if (!subject) {
@@ -231,7 +232,7 @@ static void note_unseen(struct record_walk *walk, const struct wb_record *record
     }
     if (walk->is_catalog)
         subject->trusted = MAX(subject->trusted, record->written);
-    if (walk->is_catalog && record->gap.until > walk->rebinding->looked)
+    if (walk->is_catalog && (record->gap.since < rebinding->marked_from || record->gap.until > rebinding->marked_until))
         subject->missed = MAX(subject->missed, record->written);
     subject->unseen = MAX(subject->unseen, record->gap.until);
 }
@@ -480,15 +481,17 @@ static int read_spans(struct wb_rebinding *rebinding)
 {
     _cleanup_close_ int fd = wb_open_own(rebinding->checking->dir_fd, WB_SPANS_NAME, O_RDONLY, 0);
     uint8_t head[WB_SPAN_SIZE];
+    struct wb_spans_head spans;
     size_t length;
-    int64_t floor, cut;
     int r;
 
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
     r = wb_pread_full(fd, head, sizeof(head), 0, &length);
-    if (r == 0 && length == sizeof(head) && wb_span_decode_head(head, &floor, &cut) == 0)
-        rebinding->looked = floor;
+    if (r == 0 && length == sizeof(head) && wb_spans_decode_head(head, &spans) == 0 && spans.from > 0) {
+        rebinding->marked_from = spans.from * WB_WHEN_SECOND;
+        rebinding->marked_until = spans.floor;
+    }
     return r;
 }
 

@@ -340,7 +340,7 @@ int wb_check_stage_seen(struct wb_history *history, struct wb_revision *revision
     if (r < 0 || fd < 0)
         return MIN(r, 0);
     r = wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL);
-    /* The records have what was there before that change. */
+    /* The records have the state before that change. */
     if (r < 0 || revision->when < wb_spans_after(history->store, attrs.ctime, false))
         return r;
     return wb_check_seen(history, revision, attrs.ctime, stage);

@@ -211,7 +211,7 @@ static bool has_privileges(const struct wb_store *store, const char *path, const
 }
 
 /*
- * Whether a power cut may have taken content of the file, and no GAP says so yet. To pack what is left of it would hide
+ * Whether a power cut may have taken content of the file, and no GAP says so yet. To pack the rest of it would hide
  * that: a bundle counts as all of the content (store/inflight/lost_content.h). The survey of a mount writes the GAP.
  * 1, 0 or -errno.
  */

@@ -26,8 +26,7 @@
 #define FILE_MAX ((1 + WB_SPANS_MAX) * WB_SPAN_SIZE)
 
 struct table {
-    int64_t floor;
-    int64_t cut; /* the newest power cut (struct wb_log_mtimes) that the spans account for */
+    struct wb_spans_head head; /* `cut` is of struct wb_log_mtimes */
     unsigned count;
     struct wb_span spans[WB_SPANS_MAX + 1];
 };
@@ -100,14 +99,14 @@ static void drop_below_floor(struct table *table)
     unsigned kept = 0;
 
     for (unsigned i = 0; i < table->count; i++)
-        if (table->spans[i].end > table->floor)
+        if (table->spans[i].end > table->head.floor)
             table->spans[kept++] = table->spans[i];
     table->count = kept;
 }
 
 static bool table_has(const struct table *table, int64_t ctime)
 {
-    if (ctime <= table->floor)
+    if (ctime <= table->head.floor)
         return true;
     for (unsigned i = table->count; i-- > 0;)
         if (wb_ctime_end(ctime) >= table->spans[i].begin && ctime <= table->spans[i].end)
@@ -117,7 +116,7 @@ static bool table_has(const struct table *table, int64_t ctime)
 
 static int64_t table_before(const struct table *table, int64_t ctime)
 {
-    int64_t before = table->floor < ctime ? table->floor : 0;
+    int64_t before = table->head.floor < ctime ? table->head.floor : 0;
 
     for (unsigned i = 0; i < table->count; i++)
         if (table->spans[i].end < ctime)
@@ -145,7 +144,7 @@ static int read_table(int dir_fd, struct table *table)
 
     *table = (struct table){0};
     if (r == 0)
-        r = length < WB_SPAN_SIZE ? -EBADMSG : wb_span_decode_head(data, &table->floor, &table->cut);
+        r = length < WB_SPAN_SIZE ? -EBADMSG : wb_spans_decode_head(data, &table->head);
     /* Unused entries are zeros, which are not valid as spans. */
     for (size_t at = WB_SPAN_SIZE; r == 0 && at + WB_SPAN_SIZE <= length; at += WB_SPAN_SIZE)
         if (wb_span_decode(data + at, &table->spans[table->count]) == 0)
@@ -168,13 +167,13 @@ static int sync_bytes(int fd, const uint8_t *data, size_t length, uint64_t at)
 static int write_in_place(int fd, const uint8_t *data, int64_t floor)
 {
     uint8_t head[WB_SPAN_SIZE];
-    int64_t there = 0, cut;
+    struct wb_spans_head there;
     size_t length = 0;
     int r = wb_pread_full(fd, head, sizeof(head), 0, &length);
 
     if (r < 0)
         return r;
-    if (length == sizeof(head) && wb_span_decode_head(head, &there, &cut) == 0 && floor > there)
+    if (length == sizeof(head) && wb_spans_decode_head(head, &there) == 0 && floor > there.floor)
         r = sync_bytes(fd, data, WB_SPAN_SIZE, 0);
     if (r == 0)
         r = sync_bytes(fd, data + WB_SPAN_SIZE, FILE_MAX - WB_SPAN_SIZE, WB_SPAN_SIZE);
@@ -190,7 +189,7 @@ static int write_table(int dir_fd, const struct table *table)
 
     if (!data)
         return -ENOMEM;
-    wb_span_encode_head(table->floor, table->cut, data);
+    wb_spans_encode_head(&table->head, data);
     for (unsigned i = 0; i < table->count; i++)
         wb_span_encode(table->spans[i], data + (1 + i) * WB_SPAN_SIZE);
     fd = wb_open_own(dir_fd, WB_SPANS_NAME, O_RDWR, 0);
@@ -198,7 +197,7 @@ static int write_table(int dir_fd, const struct table *table)
         return fd;
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_size != FILE_MAX)
         return wb_replace_file_no_cow(dir_fd, WB_SPANS_NAME, data, FILE_MAX, 0600);
-    return write_in_place(fd, data, table->floor);
+    return write_in_place(fd, data, table->head.floor);
 }
 
 /* Into the page cache, which survives a kill. */
@@ -220,7 +219,7 @@ static void add(struct wb_store *store, struct wb_span span)
     bool full = table->count == WB_SPANS_MAX;
     int r;
 
-    if (span.end <= table->floor)
+    if (span.end <= table->head.floor)
         return;
     table->spans[table->count++] = span;
     if (full)
@@ -374,7 +373,8 @@ static void forget_later(struct table *table, int64_t synced)
 {
     unsigned kept = 0;
 
-    table->floor = MIN(table->floor, synced);
+    table->head.floor = MIN(table->head.floor, synced);
+    table->head.from = 0; /* so may marks be */
     for (unsigned i = 0; i < table->count; i++) {
         struct wb_span span = {table->spans[i].begin, MIN(table->spans[i].end, synced)};
 
@@ -434,7 +434,7 @@ static int read_lost_slots(const struct wb_store *store, int64_t end)
     int64_t since, last = 0;
     int r = wb_lost_slots_read(store->dir_fd, &spans->slots, &since);
 
-    wb_lost_slots_forget(&spans->slots, spans->table.floor);
+    wb_lost_slots_forget(&spans->slots, spans->table.head.floor);
     if (r == 0 && since < end && !is_apart(store)) {
         wb_lost_slots_add(&spans->slots, (struct wb_span){since, end});
         r = 1;
@@ -469,6 +469,20 @@ static void outwait_dead(const struct wb_inflight_tail *tail)
         wb_ctime_next_tick();
 }
 
+/*
+ * The second from which on a look at the tree finds by their ctimes all objects that others rename: the one in the
+ * table, or the next. 0: on this file system a rename may leave the ctime as it is.
+ */
+static uint32_t marks_from(const struct wb_store *store, const struct table *table, int64_t begin)
+{
+    /* Before a new store nothing was recorded that a rename could contradict. */
+    int64_t second = begin / WB_WHEN_SECOND + !store->is_new;
+
+    if (store->exchange_hides || second > UINT32_MAX)
+        return 0;
+    return table->head.from > 0 ? table->head.from : (uint32_t)second;
+}
+
 static int open_writer(struct wb_store *store)
 {
     struct wb_spans *spans = store->spans;
@@ -481,15 +495,16 @@ static int open_writer(struct wb_store *store)
     if (r == -ENOENT || r == -EBADMSG) {
         /* The time up to now is treated as before spans existed: changes by others are not detected. */
         spans->lost = !store->is_new && !store->raised;
-        *table = (struct table){.floor = begin, .cut = store->stamps.cut};
+        *table = (struct table){.head = {.floor = begin, .cut = store->stamps.cut}};
         r = 0;
     }
     if (r < 0 || tail < 0)
         return r < 0 ? r : tail;
     outwait_dead(&file.tail);
-    lost_power = table->cut != store->stamps.cut;
+    lost_power = table->head.cut != store->stamps.cut;
     take_tail(store, table, &file.tail, lost_power);
-    table->cut = store->stamps.cut;
+    table->head.cut = store->stamps.cut;
+    table->head.from = marks_from(store, table, begin);
     r = read_lost_slots(store, lost_power ? begin : 0);
     if (r > 0)
         r = wb_lost_slots_write(store->dir_fd, &spans->slots);
@@ -510,7 +525,7 @@ static int open_writer(struct wb_store *store)
     }
     if (r < 0)
         return r;
-    spans->floor = table->floor;
+    spans->floor = table->head.floor;
     /* After a kill only records that were synced before are on stable storage. */
     spans->synced = file.tail.begin != 0 && !lost_power ? wb_inflight_clock(file.tail.synced) : begin;
     spans->writes = true;
@@ -540,13 +555,13 @@ static void look(const struct wb_store *store)
         spans->end = wb_inflight_clock(file.tail.end);
     } else {
         wb_inflight_peek_log_mtimes(store->dir_fd, held, &stamps);
-        lost_power = stamps.cut != spans->table.cut;
+        lost_power = stamps.cut != spans->table.head.cut;
         take_tail(store, &spans->table, &file.tail, lost_power);
     }
     /* Valid until a process opens the store for writing. */
     if (read_lost_slots(store, lost_power ? WB_CLOCK_MAX : 0) < 0)
         errno = 0;
-    spans->floor = spans->table.floor;
+    spans->floor = spans->table.head.floor;
 }
 
 int wb_spans_open(struct wb_store *store)
@@ -679,11 +694,11 @@ int wb_spans_end_offline(int dir_fd)
 
 int wb_spans_begin_anew(int dir_fd)
 {
-    struct table old, table = {.floor = wb_ctime_latest()};
+    struct table old, table = {.head = {.floor = wb_ctime_latest()}};
 
     /* A power cut that the table does not account for concerns times before the floor. */
     if (read_table(dir_fd, &old) == 0)
-        table.cut = old.cut;
+        table.head.cut = old.head.cut;
 
     return write_table(dir_fd, &table);
 }
@@ -785,7 +800,7 @@ int64_t wb_spans_before(const struct wb_store *store, int64_t ctime, bool is_dir
 /* Spans may overlap and are in no order. */
 static int64_t table_pause(const struct table *table, int64_t seen)
 {
-    int64_t pause = MAX(seen, table->floor), before;
+    int64_t pause = MAX(seen, table->head.floor), before;
 
     do {
         before = pause;
@@ -845,8 +860,8 @@ int wb_spans_raise_floor(struct wb_store *store, int64_t floor)
     if (!spans)
         return 0;
     pthread_mutex_lock(&spans->lock);
-    spans->table.floor = MAX(spans->table.floor, floor);
-    spans->floor = spans->table.floor;
+    spans->table.head.floor = MAX(spans->table.head.floor, floor);
+    spans->floor = spans->table.head.floor;
     drop_below_floor(&spans->table);
     r = write_table(store->dir_fd, &spans->table);
     /* The process that reads the file next removes it there. */

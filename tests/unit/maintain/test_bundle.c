@@ -734,7 +734,7 @@ static bool is_refused(const char *path, int64_t when)
     return n == -EIO;
 }
 
-/* The power failed before the content of deleted files was on the disk: packing must not make what is left of it good. */
+/* The power failed before the content of deleted files was on the disk: packing must not make the rest of it good. */
 START_TEST(test_content_that_a_power_cut_may_have_taken_is_not_packed_before_a_gap_says_so)
 {
     char path[WB_OBJECT_PATH_MAX];
