@@ -8,7 +8,8 @@
  *    disk has some beginning of it: the journal commits no change before an earlier one.
  *  - Bytes are on the disk, or not, page by page and in any order. If a write makes a file longer, the file has its
  *    new size on the disk if one of the new pages is there; those missing before it are zeros. The times that a write
- *    sets belong to the sequence.
+ *    sets belong to the sequence. Bytes that a write overwrites are on the disk no earlier than its times: the kernel
+ *    writes them by itself much later than it commits those. Where it does not, docs/guarantees.md has the limit.
  *  - fsync and fdatasync bring the bytes of their file to the disk. If the file has grown since its last sync, all of the
  *    sequence is committed; otherwise fsync commits it as far as the last change of this file or directory, and
  *    fdatasync commits as far as the last change of the file's size. syncfs brings everything to the disk.
@@ -338,7 +339,8 @@ static bool is_kept(uint64_t a, uint64_t b)
     return disk.way == DISK_LOSE_SOME && mixed >> 62 == 0;
 }
 
-static void undo_written(const struct entry *entry)
+/* `dated`: the times that the write set are on the disk. */
+static void undo_written(const struct entry *entry, bool dated)
 {
     uint64_t end = entry->offset + entry->length, old_size = (uint64_t)entry->before.st_size, size = old_size;
     struct stat st;
@@ -348,7 +350,7 @@ static void undo_written(const struct entry *entry)
         uint64_t old_end;
 
         next = MIN(end, (at / PAGE + 1) * PAGE);
-        if (is_kept(entry->before.st_ino, at / PAGE)) {
+        if ((dated || at >= old_size) && is_kept(entry->before.st_ino, at / PAGE)) {
             size = MAX(size, next);
             continue;
         }
@@ -511,7 +513,7 @@ static void cut_power(void)
                              (long)mappings[i].length);
     for (unsigned i = entry_count; i-- > 0;) {
         if (entries[i].kind == WRITTEN && !entries[i].synced)
-            undo_written(&entries[i]);
+            undo_written(&entries[i], i < first);
         if (i < first)
             continue;
         undo(&entries[i]);
