@@ -51,7 +51,7 @@ static void put_prose(GString *page, const char *text)
     put_wrapped(page, roff->str);
 }
 
-/* NAME = SYNTAX: capitals stand for something and are italic, the rest is typed as it is and bold. */
+/* NAME = SYNTAX: capitals are placeholders and italic, the rest is literal and bold. */
 static void put_head(GString *page, const struct wb_config_key *key)
 {
     g_autofree char *head = g_strdup_printf("%s = %s", key->name, key->syntax);

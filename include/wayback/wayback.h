@@ -51,8 +51,8 @@ struct wb_client;
  */
 int wb_open(const char *path, struct wb_client **ret);
 
-/* Closes the client. Of an iterator that was made from it, only the function that ends it may be called afterwards.
- * `client` may be NULL. Returns NULL. */
+/* Closes the client. Iterators that were made from it can still be ended afterwards, and nothing else. `client` may be
+ * NULL. Returns NULL. */
 struct wb_client *wb_close(struct wb_client *client);
 
 /*
@@ -66,7 +66,7 @@ const char *wb_library_version(void);
 
 #define WB_CLIENT_READ_ONLY 1u /* the mount is read-only, or shows one moment of the past */
 
-/* What wb_client_info fills in. */
+/* A description of a mount, which wb_client_info fills in. */
 struct wb_client_info {
     size_t size;       /* set by the caller: sizeof(struct wb_client_info)                                         */
     uint32_t flags;    /* WB_CLIENT_*                                                                              */
@@ -85,7 +85,8 @@ int wb_client_info(struct wb_client *client, struct wb_client_info *info);
 /*
  * Resolves a time as users write it, for `path`: "14:03", "yesterday", "2026-11-20T09:30", "2h30m" (ago), "5 minutes
  * ago", seconds since the epoch, the name of a snapshot that covers the path, or "~N": just before the N-th most
- * recent change of the path. Returns 0 and the time in *ret; -EINVAL: the text is no time; or another negative errno.
+ * recent change of the path. Returns 0 and the time in *ret; -EINVAL: the text is neither a time nor the name of such a
+ * snapshot; or another negative errno.
  */
 int wb_time_resolve(struct wb_client *client, const char *path, const char *text, int64_t *ret);
 
@@ -103,16 +104,16 @@ int wb_time_format(int64_t when, enum wb_time_style style, char *text, size_t si
 
 /* ---- versions ------------------------------------------------------------------------------------ */
 
-/* Nobody recorded what changed from `since` to `when`. */
+/* Changes between `since` and `when` were not recorded. */
 #define WB_VERSION_GAP 1u
 /* With WB_VERSION_GAP: the gap has not ended, and `when` is the time at which it was noted. */
 #define WB_VERSION_GAP_OPEN 2u
-/* Several changes in one: the versions between `since` and `when` were deleted. */
+/* Several changes in one entry: the versions between `since` and `when` were deleted. */
 #define WB_VERSION_THINNED 4u
 /* The caller may not see this change: only `when` and `number` are set. */
 #define WB_VERSION_WITHHELD 8u
 
-/* A version of a path: a change, and what there was after it. For a directory, a change of one of its entries. */
+/* A version of a path: a change, and the state after it. For a directory, a change of one of its entries. */
 struct wb_version_info {
     int64_t when;          /* the time of the change: the version exists from then on                              */
     uint32_t number;       /* 1: the most recent change; the time just before it is "~1"                           */
@@ -249,9 +250,9 @@ int wb_restore(struct wb_client *client, const char *path, int64_t when, const s
                struct wb_restore_result *result);
 
 /*
- * Undoes the most recent change of `path`: restores the state before it, under the name that it had then. To undo is to
- * change, and often in several steps: wb_restore with `before` of the result brings back what was undone. Returns 0 or
- * a negative errno, as wb_restore does; -ENOENT: nothing was ever recorded under this name.
+ * Undoes the most recent change of `path`: restores the state before it, under the name that it had then. That is a
+ * change as well, and often several; wb_restore to the time `before` of the result reverses all of them. Returns 0 or a
+ * negative errno, as wb_restore does; -ENOENT: nothing was ever recorded under this name.
  */
 int wb_undo(struct wb_client *client, const char *path, const struct wb_restore_options *options,
             struct wb_restore_result *result);
@@ -287,15 +288,15 @@ int wb_snapshots_next(struct wb_snapshot_iter *iter, const struct wb_snapshot_in
 struct wb_snapshot_iter *wb_snapshots_end(struct wb_snapshot_iter *iter);
 
 /*
- * Creates a snapshot of the directory `path`, of the present. Everything written before is on stable storage then.
- * `text` is its description, or NULL. Returns 0 and its time in *ret_when, which may be NULL; -EEXIST: the name is
- * taken; -EINVAL: it cannot be the name of a snapshot; or another negative errno.
+ * Creates a snapshot of the present state of the directory `path`, and brings everything that was written before to
+ * stable storage. `text` is its description, or NULL. Returns 0 and its time in *ret_when, which may be NULL; -EEXIST:
+ * the name is taken; -EINVAL: it cannot be the name of a snapshot; or another negative errno.
  */
 int wb_snapshots_create(struct wb_client *client, const char *path, const char *name, const char *text,
                         int64_t *ret_when);
 
-/* Removes the snapshot `name`; its time can still be reached as a time. Returns 0; -ENOENT: there is none of that
- * name; or another negative errno. */
+/* Removes the snapshot `name`. The state of its time can still be read by that time, until it expires. Returns 0;
+ * -ENOENT: there is none of that name; or another negative errno. */
 int wb_snapshots_remove(struct wb_client *client, const char *name);
 
 /* ---- usage --------------------------------------------------------------------------------------- */

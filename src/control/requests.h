@@ -2,27 +2,28 @@
 #pragma once
 
 /*
- * The requests of <wayback/control.h> in one table, from which come their dispatch in the daemon (ops_control.c), what
- * each needs there, and the checks of replies (control_check.c). The header for tools has their numbers.
+ * The table of the requests of <wayback/control.h>, which defines their numbers. The table gives the function of the
+ * daemon that carries out a request, the conditions for it (ops_control.c), and the check of its reply
+ * (control_check.c).
  */
 
 enum {
-    WB_REQUEST_CHANGES = 1 << 0,   /* the tree or the store: not through a read-only mount               */
-    WB_REQUEST_SOURCE = 1 << 1,    /* `source` is text                                                   */
-    WB_REQUEST_THREAD = 1 << 2,    /* may wait for others, or invalidates the kernel's cache             */
-    WB_REQUEST_NOTHING = 1 << 3,   /* without a history the answer is "none", and not an error           */
-    WB_REQUEST_RELOCATES = 1 << 4, /* takes relocate_lock exclusively by itself, with THREAD             */
-    WB_REQUEST_PLEADS = 1 << 5,    /* waits for room where the store has none, as any change (enospc_retry.h) */
-    WB_REQUEST_HOME = 1 << 6,      /* for callers in the daemon's namespaces (caller.h); CHANGES implies it */
-    WB_REQUEST_AS_OTHERS = 1 << 7, /* callers outside of them are refused like other users, and may do it otherwise */
-    WB_REQUEST_LOOK = 1 << 8,      /* looks back, and may take long                                      */
-    WB_REQUEST_KEEPER = 1 << 9,    /* for root and the user who mounted, in the daemon's namespaces      */
-    WB_REQUEST_BARE = 1 << 10,     /* needs no history and has no path                                   */
+    WB_REQUEST_CHANGES = 1 << 0,   /* changes the tree or the store: refused on a read-only mount                */
+    WB_REQUEST_SOURCE = 1 << 1,    /* `source` is text                                                           */
+    WB_REQUEST_THREAD = 1 << 2,    /* runs in another thread: may wait, or invalidates the kernel's cache        */
+    WB_REQUEST_NOTHING = 1 << 3,   /* without a history the reply is empty, and not an error                     */
+    WB_REQUEST_RELOCATES = 1 << 4, /* takes relocate_lock exclusively by itself; only with THREAD                */
+    WB_REQUEST_PLEADS = 1 << 5,    /* waits for space if the store is full (enospc_retry.h)                      */
+    WB_REQUEST_HOME = 1 << 6,      /* only for callers in the daemon's namespaces; implied by CHANGES */
+    WB_REQUEST_AS_OTHERS = 1 << 7, /* callers outside of them get EXDEV, not EREMOTE, and can copy instead       */
+    WB_REQUEST_LOOK = 1 << 8,      /* reads the past, and may take long                                          */
+    WB_REQUEST_KEEPER = 1 << 9,    /* only for root and the user who mounted, in the daemon's namespaces         */
+    WB_REQUEST_BARE = 1 << 10,     /* needs no history and has no path                                           */
 };
 
 /*
- * X(NAME, name, flags, reply, list): WB_CONTROL_NAME is carried out by wb_control_name, check_`reply` checks what it
- * returns, and `list` is how a list of several replies ends (list_advances).
+ * X(NAME, name, flags, reply, list): wb_control_`name` carries out WB_CONTROL_`NAME`, check_`reply` checks its reply,
+ * and `list` selects how a list in several replies must advance from one to the next (list_advances).
  */
 #define WB_CONTROL_REQUESTS(X) \
     X(HELLO, hello, WB_REQUEST_BARE, hello, ONE) \

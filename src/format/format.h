@@ -597,7 +597,7 @@ int wb_signpost_decode(const uint8_t *data, size_t length, struct wb_signpost *r
  * The file `spans` lists the periods, in times of the clock of ctime, in which all changes of SRC were recorded:
  *    0  u8[8] magic "WBSPANS\n"   8 i64 floor: up to then every object was checked
  *   16 i64 cut: the newest power cut (head of `inflight`) that the table was looked through for
- *   24 u32 from: objects that others renamed from this second (since the epoch) to the floor are marked; 0: not known
+ *   24 u32 from: objects that others renamed between this second and the floor are marked; 0: not known
  *   28  u32 low half of the checksum of bytes 0..27
  * then spans of the same size: 0 i64 begin, 8 i64 end, 16 zeros, 28 the checksum. An entry that does not verify is
  * none.

@@ -2,17 +2,17 @@
 #pragma once
 
 /*
- * The operations of users, as records have them: number, word and effects in one table.
+ * The operations that records name: number, word and effects in one table.
  *
- * The numbers are stable; unknown ones are shown as "op N" and have no effect that readers know.
+ * The numbers are stable. An unknown number is shown as "op N", and readers assume no effect.
  */
 
 enum wb_op_effect {
-    WB_EFFECT_NAMES = 1 << 0,   /* names: what is there afterwards has the name of a slot                          */
-    WB_EFFECT_UNNAMES = 1 << 1, /* names: nothing has the name of a slot afterwards, unless it came from another one */
-    WB_EFFECT_CONTENT = 1 << 2, /* of one file: its content or size, and nothing else but attributes               */
-    WB_EFFECT_ATTRS = 1 << 3,   /* of one object: its attributes or extended attributes, and nothing else          */
-    WB_EFFECT_KEEPS = 1 << 4,   /* content and size of all objects remain                                          */
+    WB_EFFECT_NAMES = 1 << 0,   /* an object has the name of each slot afterwards                                  */
+    WB_EFFECT_UNNAMES = 1 << 1, /* none has it, unless the slot says from which other name an object came          */
+    WB_EFFECT_CONTENT = 1 << 2, /* changes content or size of one file, and besides at most its attributes         */
+    WB_EFFECT_ATTRS = 1 << 3,   /* changes attributes or extended attributes of one object, and nothing else       */
+    WB_EFFECT_KEEPS = 1 << 4,   /* changes content and size of no object                                           */
 };
 
 /* X(NAME, number, word, effects) */
@@ -49,8 +49,8 @@ enum wb_op_effect {
 enum wb_op { WB_OPS(WB_OP_NUMBER) WB_OP_MAX };
 #undef WB_OP_NUMBER
 
-/* Its word ("write", "rename"), for display and JSON. Never NULL. */
+/* The word for an operation ("write", "rename"), for display and JSON. Never NULL. */
 const char *wb_op_name(unsigned op);
 
-/* The WB_EFFECT_* of it that are among `effects`. */
+/* Returns those of `effects` (WB_EFFECT_*) that the operation has. */
 unsigned wb_op_has(unsigned op, unsigned effects);

@@ -23,7 +23,7 @@ struct wb_config_parser {
 #define WB_COMPLAIN(parser, line, column, ...) \
     wb_config_complain_of(config_parser_complain, (parser), (line), (column), __VA_ARGS__)
 
-/* Added where somebody put a comment behind a value. */
+/* Added to a message if the value contains a comment. */
 #define WB_COMMENT_HINT " (a comment takes a line of its own)"
 
 /* The part of wayback.conf that says what may be forgotten: [path ...], and keys of [history]. */
@@ -111,7 +111,7 @@ static void config_take_path(struct wb_config_parser *parser, const struct wb_co
         complain_form(parser, line, line->section);
 }
 
-/* The value is none of those that the key allows. */
+/* Reports that the key does not allow the value. */
 static void invalid(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
     const struct wb_config_key *key = parser->key;
@@ -664,11 +664,11 @@ const struct wb_config_key wb_config_keys[] = {
                "delta+zstd\tThe smallest result: deleted and replaced files are stored as differences from the newest "
                "one of the same name, which is compressed; records of changes are compressed.\n"
                "delta\tThe same, but the newest one is not compressed, so it is read without unpacking.\n"
-               "zstd\tDeleted and replaced files are compressed, but not stored as differences: more bytes, and half "
-               "as much to unpack for a reader.\n"
+               "zstd\tDeleted and replaced files are compressed, but not stored as differences: the result is larger, "
+               "but a reader has to unpack only half as much.\n"
                "none\tThe daemon packs nothing; packed history is not unpacked.\n"
-               "For records of changes to a file in place, the name counts through which it was changed last; they "
-               "are packed unless that is set to *none*. For a removed directory, only the names in it are known, not "
+               "Records of changes to a file in place are packed unless *none* is set for the name through which the "
+               "file was changed last. For a removed directory, only the names in it are known, not "
                "its path.",
      .sample = "# Idle history is packed (compressed) in the background. With none, only vcompact packs it.\n"
                "#compact = delta+zstd\n"},
@@ -744,7 +744,7 @@ const struct wb_config_key wb_config_keys[] = {
                "so is the list of an excluded directory, while its parent directory still shows its name. Earlier "
                "states remain exact: before the first change that is not recorded, the file is recorded once. "
                "*vstat*(1) shows a gap for the time without records. A file that was created in an excluded directory "
-               "is removed as on any disk; a file that had another name before, or has several, keeps its history.\n"
+               "is removed permanently; a file that had another name before, or has several, keeps its history.\n"
                "A new rule applies from the next change on. A directory is recorded again when an entry of it "
                "changes."},
     {.name = NULL},

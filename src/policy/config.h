@@ -39,14 +39,14 @@ struct wb_schedule {
     unsigned at;        /* minutes after midnight: when a day ends for WB_DAILY and longer ones */
 };
 
-/* Sections that a key may stand in. */
+/* Sections that may contain a key. */
 enum { WB_IN_SNAPSHOTS = 1, WB_IN_HISTORY = 2, WB_IN_PATH = 4 };
 
 struct wb_config_parser;
 
 /*
- * A key: how it is read, and all that people read about it. In `help` and `manual`, a pair of * encloses bold text.
- * Each line of `manual` is a paragraph, the first one behind `help`; a line with a tab is a value and its meaning.
+ * A key: how it is read, and all its texts. In `help` and `manual`, a pair of * encloses bold text. Each line of
+ * `manual` is a paragraph, but the first continues the one of `help`; a line with a tab is a value and its meaning.
  */
 struct wb_config_key {
     const char *name;
@@ -55,16 +55,16 @@ struct wb_config_key {
     const char *syntax;  /* of the value: "COUNT", "full | name | none" */
     const char *allowed; /* the same in words, for the message about a wrong value; NULL: `take` has its own */
     const char *initial; /* the default; NULL: none */
-    const char *example; /* for that message; NULL: none */
+    const char *example; /* a value for that message; NULL: none */
     const char *help;    /* its meaning in a sentence: for --check-config and wayback.conf(5) */
     const char *manual;  /* the rest, for wayback.conf(5); NULL: nothing */
     const char *sample;  /* its lines in a new file: a comment, and the key; NULL: none */
 };
 
-/* In the order of a new file and of messages that list the keys; behind the last one, `name` is NULL. */
+/* In the order of a new file and of messages that list the keys; `name` is NULL at the end. */
 extern const struct wb_config_key wb_config_keys[];
 
-/* A line with a key. */
+/* A line of the file that sets a key. */
 struct wb_config_setting {
     const struct wb_config_key *key;
     char *section, *value;

@@ -93,7 +93,7 @@ void wb_actors_go_on(struct wb_actors *actors, struct wb_actors *other);
 
 /* ---- the timeline (timeline.c) --------------------------------------------------------------- */
 
-/* Opens a log for reading, which may repair its end: wb_store_open_file. A descriptor or -errno. */
+/* A function that opens a log for reading, and may repair its end: wb_store_open_file. A descriptor or -errno. */
 typedef int wb_log_opener(const struct wb_store *store, struct wb_object object, enum wb_object_file file, int flags);
 /* Opens the existing list in constant time; the next pass mends any fault of it. Fails only without memory. */
 int wb_timeline_open(struct wb_store *store, wb_log_opener *open_log);
@@ -103,7 +103,7 @@ struct wb_timeline *wb_timeline_free(struct wb_store *store);
 /* ---- the cache of logs (logs.c) -------------------------------------------------------------- */
 
 struct wb_log_cache *wb_log_cache_new(unsigned limit);
-/* May be NULL. Before other threads use the cache. */
+/* `manifest` may be NULL. Called before other threads use the cache. */
 void wb_log_cache_set_manifest(struct wb_log_cache *cache, struct wb_manifest *manifest);
 /* How many logs may stay open: WB_LOGS_OPEN, and more where the process may have more than 1024 descriptors. */
 unsigned wb_logs_limit(void);

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The system calls that change files, in the place of libc's, and the loop that ends work at each of them.
+ * Defines the functions of libc that change files, and the loop that ends work at each of their calls.
  *
  * **Power.** The model promises as little as ext4 (data=ordered) and xfs do, and never less:
  *
  *  - Names, attributes, times, and sizes set by ftruncate or fallocate are one sequence, in the order of the calls. The
- *    disk has some beginning of it: the journal commits no change before an earlier one.
+ *    disk has the changes up to some point of it: the journal commits no change before an earlier one.
  *  - Bytes are on the disk, or not, page by page and in any order. If a write makes a file longer, the file has its
  *    new size on the disk if one of the new pages is there; those missing before it are zeros. The times that a write
- *    sets belong to the sequence. Bytes that a write overwrites are on the disk no earlier than its times: the kernel
- *    writes them by itself much later than it commits those. Where it does not, docs/guarantees.md has the limit.
- *  - fsync and fdatasync bring the bytes of their file to the disk. If the file has grown since its last sync, all of the
- *    sequence is committed; otherwise fsync commits it as far as the last change of this file or directory, and
+ *    sets belong to the sequence. The new bytes of a write over old ones are on the disk no earlier than its times: the
+ *    kernel writes back bytes much later than it commits times. docs/guarantees.md has the limit for exceptions.
+ *  - fsync and fdatasync bring the bytes of their file to the disk. If the file has grown since its last sync, all of
+ *    the sequence is committed; otherwise fsync commits it as far as the last change of this file or directory, and
  *    fdatasync commits as far as the last change of the file's size. syncfs brings everything to the disk.
  *    Bytes that sync_file_range has waited for are on the disk when a later entry of the sequence is committed, since
  *    the new size precedes that, and each commit flushes the cache of the device.
  *  - Stores into a mapping are there as a whole or not at all, unless the file is synced.
  *
- * A cut is carried out by undoing calls, the last one first, so inodes and their times of birth stay. A removed file is
- * not removed but moved aside, so that it can be moved back. Nobody can set a ctime: stat(2) and its like return
- * the times that an inode had on the disk as long as it has not been changed since the cut.
+ * A cut is carried out by undoing calls, the last one first, so inodes and their times of birth remain. A removed file
+ * is only moved aside, so that it can be moved back. No call can set a ctime, so stat(2) and similar functions return
+ * the times that an inode had on the disk, as long as it has not been changed since the cut.
  */
 #include "disk.h"
 #include "amount.h"
@@ -48,13 +48,13 @@
 #define PATH_SIZE 1024
 #define SHOWN_MAX 4096
 
-/* An inode whose times cannot be set back: those to show, while `now` is its ctime. */
+/* The times that stat returns for an inode while its real ctime is `now`, since a ctime cannot be set back. */
 struct shown {
     ino_t ino;
     struct timespec mtime, ctime, now;
 };
 
-/* Both processes see it. */
+/* Shared by the process of the test and the one that does the work. */
 static struct {
     unsigned calls;
     int result;
@@ -85,7 +85,7 @@ static bool is_power(void)
     return disk.counts && disk.way >= DISK_LOSE_ALL;
 }
 
-/* ---- where a call is ------------------------------------------------------------------------- */
+/* ---- the path of a call ---------------------------------------------------------------------- */
 
 /* The path of an open file; false: it is not below the directory. */
 static bool path_of_fd(int fd, char path[PATH_SIZE])
@@ -128,13 +128,13 @@ struct entry {
     enum kind kind;
     char *path, *other;
     char *aside; /* where a removed or replaced file is now */
-    bool linked; /* it has other names, so it was really removed: by this descriptor it can have the name again */
+    bool linked; /* it has other names, so its name was really removed: `fd` can be linked there again */
     int fd;      /* of the file: ATTRS, CUT, WRITTEN; -1: none */
     struct stat before;
     uint64_t offset, length;
-    uint8_t *bytes; /* those before; XATTR: the value of `other`, NULL: it had none */
+    uint8_t *bytes; /* the previous ones; XATTR: the previous value of the attribute `other`, NULL: none */
     bool synced;
-    unsigned written; /* WRITTEN: given to the device by sync_file_range, when there were so many entries; 0: not */
+    unsigned written; /* WRITTEN: number of entries when sync_file_range wrote it to the device; 0: it did not */
     unsigned touched;
     struct shown times[4];
 };
@@ -190,7 +190,7 @@ static void touch_parent(struct entry *entry, const char *path)
     touch_path(entry, parent);
 }
 
-/* It did not happen. */
+/* Drops the newest entry, whose call failed. */
 static void entry_drop(void)
 {
     entry_count--;
@@ -209,7 +209,7 @@ static void note_linked(const char *from, const char *path)
     touch_path(entry, from);
 }
 
-/* A file that loses its name `path` can get it again. True: it was moved aside. */
+/* Keeps a file that loses its name `path`, so that it can get the name again. True: it was moved aside. */
 static bool keep_removed(struct entry *entry, const char *path)
 {
     struct stat st;
@@ -227,7 +227,7 @@ static bool keep_removed(struct entry *entry, const char *path)
     return true;
 }
 
-/* All file descriptors of one inode are as good as each other: one for each entry would be too many. */
+/* A writable descriptor of the file, the same for all entries of one inode, since one for each would be too many. */
 static int keep_open(int fd, const struct stat *st, const char *path)
 {
     char link[32];
@@ -240,7 +240,7 @@ static int keep_open(int fd, const struct stat *st, const char *path)
     return fd;
 }
 
-/* The attributes of the open file, or of that at the path. */
+/* Notes the attributes of the open file, or, if `fd` is -1, of the one at the path. */
 static void note_attrs(int fd, const char *path)
 {
     struct entry *entry = entry_new(ATTRS, path);
@@ -264,7 +264,7 @@ static void note_xattr(const char *path, const char *name)
     entry->length = (uint64_t)n;
 }
 
-/* Bytes from `offset` on are going to be others; CUT: and the size is set. */
+/* Notes bytes from `offset` on that are going to change; CUT: the size as well. */
 static void note_bytes(enum kind kind, int fd, const char *path, uint64_t offset, uint64_t length)
 {
     struct entry *entry;
@@ -304,7 +304,7 @@ static void keep_mapping(unsigned i)
                      (long)mappings[i].length);
 }
 
-/* `ino` 0: everything; `times`: also changes that are no size. */
+/* A sync of an inode; 0: of everything. `times`: it commits all changes of the inode, not only those of its size. */
 static void note_sync(ino_t ino, bool times)
 {
     bool grew = ino == 0;
@@ -364,7 +364,7 @@ static void undo_written(const struct entry *entry, bool dated)
             ck_assert_int_eq(syscall(SYS_pwrite64, entry->fd, zeros, next - old_end, old_end), (long)(next - old_end));
         }
     }
-    /* Later growth is undone already, unless it is kept. */
+    /* If the file is longer than this write made it, later growth was kept, and the size remains. */
     if (size < (uint64_t)st.st_size && (uint64_t)st.st_size == end)
         ck_assert_int_eq(syscall(SYS_ftruncate, entry->fd, size), 0);
 }
@@ -459,7 +459,7 @@ static void find_ctimes(const char *path)
     }
 }
 
-/* Times not undone are those that the inode has: before anything is touched. */
+/* Notes the present times of inodes before calls are undone: times that no undone call changed remain the same. */
 static void keep_times(void)
 {
     for (unsigned i = entry_count; i-- > 0;)
@@ -528,8 +528,8 @@ static void cut_power(void)
 enum call_type { NAMES, BYTES, SYNC };
 
 /*
- * How many bytes of a write arrive if the process is killed in the middle: the kernel looks for that between two pages.
- * 0: it is made or not.
+ * How many bytes are written if the process is killed amid a write: the kernel checks for that between two pages.
+ * 0: none or all.
  */
 static size_t torn_length(uint64_t offset, size_t length)
 {
@@ -539,15 +539,15 @@ static size_t torn_length(uint64_t offset, size_t length)
 }
 
 /*
- * 0: it is made; -1: it fails, errno is set; 1: a part of it is made, and the process is gone. The process may be gone
- * before this returns.
+ * Returns 0: the caller makes the call; -1: the call fails, errno is set; 1: the caller makes a part of it and ends the
+ * process. Or ends the process itself.
  */
 static int call(enum call_type type, bool needs_room, const char *name, const char *path, const char *other)
 {
     unsigned number;
     bool hit;
 
-    /* The page cache outlives the process: before a sync is as before the call after it. */
+    /* The page cache outlives the process: an end before a sync has the same effect as one before the next call. */
     if ((disk.way == DISK_STOP && type == SYNC) || (disk.way == DISK_TORN && type != BYTES) ||
         (disk.way == DISK_FULL && !needs_room))
         return 0;
@@ -571,7 +571,7 @@ static int call(enum call_type type, bool needs_room, const char *name, const ch
     return 0;
 }
 
-/* Writes bytes; as call(), and `*ret_part` is the number of those that arrive if it returns 1. */
+/* As call(), for a write. If it returns 1, *ret_part is the number of bytes to write. */
 static int call_write(const char *name, int fd, char path[PATH_SIZE], uint64_t offset, size_t length, size_t *ret_part)
 {
     *path = 0;
@@ -943,7 +943,7 @@ int ioctl(int fd, unsigned long request, ...)
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-/* -1, or 0 after noting the attributes before. */
+/* Before a change of attributes: as call(), and notes the present ones. */
 static int before_attrs(const char *name, int fd, const char *relative)
 {
     char path[PATH_SIZE];
@@ -1017,7 +1017,7 @@ int fremovexattr(int fd, const char *name)
     return before_xattr("removexattr", fd, NULL, name) < 0 ? -1 : (int)syscall(SYS_fremovexattr, fd, name);
 }
 
-/* ---- syncs: only the model knows a disk ------------------------------------------------------ */
+/* ---- syncs: they only change the state of the model ------------------------------------------ */
 
 static int sync_as(const char *name, int fd, bool times)
 {
@@ -1147,7 +1147,7 @@ int statx(int dir, const char *name, int flags, unsigned mask, struct statx *ret
     return 0;
 }
 
-/* While the model is the disk, it is one that keeps the order. */
+/* In trials of power cuts the file system counts as XFS, which the store knows to commit changes in order. */
 int fstatfs(int fd, struct statfs *fs)
 {
     char path[PATH_SIZE];

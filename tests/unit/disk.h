@@ -4,8 +4,9 @@
 /*
  * Runs a piece of work again and again, and ends it at each of its system calls that change something.
  *
- * disk.c defines these functions of libc in the program of the test, so that the sources and their libraries call them:
- * no source has to know. Only calls below one directory count. Stores into a mapping of a file are no calls.
+ * disk.c defines the functions of libc that make such calls, and is linked into the program of the test. So the tested
+ * sources and their libraries call them, and need no change. Only calls below one directory count. A store into a
+ * mapping of a file is not a call.
  *
  *     disk_each_stop(&(struct disk_trial){.name = "rename", .prepare = prepare, .act = act, .check = check});
  *
@@ -15,18 +16,18 @@
 #include <stdbool.h>
 
 enum disk_way {
-    DISK_STOP,  /* the process is gone before the call, as after SIGKILL: all that it wrote is there */
-    DISK_TORN,  /* some pages of a write arrive, then the process is gone; only calls that write to several count */
-    DISK_FAIL,  /* the call fails; those after it do not */
+    DISK_STOP,  /* the process ends before the call, as by SIGKILL: everything that it wrote is there */
+    DISK_TORN,  /* some pages of a write are written, then the process ends; only writes to several pages count */
+    DISK_FAIL,  /* the call fails; later ones do not */
     DISK_FULL,  /* the call fails with ENOSPC, and so does every later one that needs room */
     DISK_BROKEN, /* the call and all that follow fail with EIO */
     /*
-     * The power fails before the call, and some of the calls before it are lost, as "power" in disk.c has it. All that
-     * may be; all bytes, while names and attributes are there; a part of both, another one for each call.
+     * The power fails before the call, and effects of earlier calls are lost, as far as the model at the top of disk.c
+     * allows it:
      */
-    DISK_LOSE_ALL,
-    DISK_LOSE_BYTES,
-    DISK_LOSE_SOME,
+    DISK_LOSE_ALL,   /* all of them */
+    DISK_LOSE_BYTES, /* all bytes; names and attributes are there */
+    DISK_LOSE_SOME,  /* a part of both, which differs from call to call */
     DISK_WAYS
 };
 
@@ -40,7 +41,7 @@ struct disk_end {
     unsigned call;  /* the number of the call, from 0 */
     bool ended;     /* there was no such call: the work was done */
     int result;     /* of `act`, if it returned: 0 or -errno */
-    const char *at; /* all of this for a message */
+    const char *at; /* a description of the run, for messages */
 };
 
 static inline bool disk_is_cut(const struct disk_end *end)
@@ -52,26 +53,26 @@ struct disk_trial {
     const char *name;
     unsigned ways; /* 1u << enum disk_way; 0: DISK_KILLS */
     int error;     /* of DISK_FAIL; 0: EIO */
-    /* DISK_STOP, DISK_LOSE_ALL and DISK_LOSE_BYTES; other ways: at every so many calls, 0: at each. */
+    /* Every n-th call ends the work, 0: each; the first is for DISK_STOP, DISK_LOSE_ALL and DISK_LOSE_BYTES. */
     unsigned dense_stride, stride;
     /*
-     * Makes a new place, and returns the path of the directory below which calls count; it is called anew for each run,
-     * since a copy of a tree has other inodes. It leaves nothing open there that `act` uses.
+     * Creates a new directory with the files that the work needs, and returns its path: calls below it count. It is
+     * called for each run, since a copy of a tree has other inodes. It leaves no file open there that `act` uses.
      */
     const char *(*prepare)(void);
-    void (*begin)(void); /* in the process that is going to be ended, before calls count; may be NULL */
-    int (*act)(void);    /* in the same process: the work; 0 or -errno */
-    /* In a process that did none of the work: is everything as it may be after such an end? */
+    void (*begin)(void); /* runs in the process that is going to be ended, before calls count; may be NULL */
+    int (*act)(void);    /* the work, in the same process; 0 or -errno */
+    /* Checks that the state is one of those allowed after such an end, in a process that did none of the work. */
     void (*check)(const struct disk_end *end);
-    void (*clean)(void); /* removes the place */
-    const void *data;    /* of the trial; see disk_data */
+    void (*clean)(void); /* removes the directory */
+    const void *data;    /* for these functions; see disk_data */
 };
 
 /*
- * The work as a whole (`call` is UINT_MAX then), and ended at each of its calls, in each way; WAYBACK_QUICK=1: at every
- * twelfth. Returns how often it was ended.
+ * Runs the work once as a whole (`call` is UINT_MAX then), and then ends it at each of its calls in each way; with
+ * WAYBACK_QUICK=1 at every twelfth call. Returns how often it was ended.
  */
 unsigned disk_each_stop(const struct disk_trial *trial);
 
-/* `data` of the trial under way. */
+/* Returns `data` of the present trial. */
 const void *disk_data(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The parts of <wayback/wayback.h>: what its files share. */
+/* Declarations that only the files of this folder share: they implement <wayback/wayback.h>. */
 
 #include "client/mount.h"
 #include "wayback/error.h"
@@ -16,24 +16,25 @@ struct wb_client {
  * empty. `path` may be NULL. Returns `error`. */
 int wb_client_fail(const char *path, int error, const char *text);
 
-/* A path as the caller gave it, as one relative to mount->root_fd (g_free); `change`: something is to be changed there.
- * 0, or -errno, which is kept. */
+/* Converts a path of the caller to one relative to mount->root_fd (g_free). `change`: the path is going to be changed,
+ * so symbolic links of other users are refused. 0, or -errno, which is kept for wb_error_text, as below. */
 int wb_client_path(const struct wb_client *client, const char *path, bool change, char **ret);
 
-/* A path relative to mount->root_fd as system calls find it from anywhere; g_free. */
+/* Converts a path relative to mount->root_fd to an absolute one; g_free. */
 char *wb_client_whole(const struct wb_client *client, const char *path);
 
-/* Whether history has a state of `when`, by a new reply of wb_mount_refresh. 0; -EINVAL: a time in the future; or
- * -ENODATA: before the beginning; which are kept, with `path`. */
+/* Whether history has a state of `when`. `hello`: a new reply of wb_mount_refresh. 0; -EINVAL: a time in the future; or
+ * -ENODATA: before the beginning of the history; these errors are kept, with `path`. */
 int wb_client_time(const struct wb_client *client, const char *path, int64_t when,
                    const struct wb_control_hello *hello);
 
 /* The path as it was at `when`, relative to mount->root_fd (g_free). 0, or -errno, which is kept. */
 int wb_client_past(const struct wb_client *client, const char *path, int64_t when, char **ret);
 
-/* No structure of the caller is larger, in any version: more is a `size` that was not set. */
+/* No structure of the caller is larger, in any version: a larger `size` was not set by the caller. */
 #define WB_CLIENT_SIZE_MAX 4096
 
-/* Copies the first `size` bytes of a result, of which the library knows `known`; the rest becomes 0. 0, or -EINVAL if
- * no version of the structure has this `size`. */
+/* Copies a result of `known` bytes to the structure of the caller, which has `size` bytes, except for the `size` at its
+ * beginning. Bytes that the library does not know become 0. 0, or -EINVAL if no version of the structure has this size.
+ */
 int wb_client_give(void *to, size_t size, const void *from, size_t known);

@@ -81,7 +81,7 @@ struct wb_client *wb_close(struct wb_client *client)
     return NULL;
 }
 
-/* Whether the path, which may name something that does not exist, stays in this mount. 0, or -EXDEV, which is kept. */
+/* Whether no other mount lies on the path, which need not exist. 0, or -EXDEV, which is kept. */
 static int check_mount(const struct wb_client *client, const char *path, const char *inside)
 {
     g_autofree char *part = g_strdup(inside);

@@ -123,7 +123,7 @@ int wb_open_at(struct wb_client *client, const char *path, int64_t when)
         return wb_client_fail(path, held < 0 ? held : -errno, NULL);
     if (S_ISLNK(st.st_mode))
         return wb_client_fail(path, -ELOOP, "was a symbolic link at that time; use wb_name_at and readlink(2)");
-    /* To open a fifo or a device can wait, or do more than read. */
+    /* Opening a FIFO or a device can block, or have effects. */
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
         return wb_client_fail(path, -ENXIO, "was neither a file nor a directory at that time");
     r = wb_held_open(held, O_RDONLY);

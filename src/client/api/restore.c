@@ -12,7 +12,7 @@
 
 #define KNOWN_FLAGS (WB_RESTORE_DRY_RUN | WB_RESTORE_ALL_LINKS | WB_RESTORE_NO_SYNC)
 
-/* One restore: the wishes of the caller, and its result so far. */
+/* One restore: the options of the caller, and the result so far. */
 struct restoring {
     const struct wb_client *client;
     struct wb_restore_options options;
@@ -71,7 +71,7 @@ static bool is_stopped(void *data)
     return restoring->stopped;
 }
 
-/* Whether a version of the options ends here. All of those that this library knows end with a field. */
+/* Whether some version of the options has this size: a known one ends with a field, a newer one is larger. */
 static bool is_size(size_t size)
 {
 #define END_OF(field) (offsetof(struct wb_restore_options, field) + sizeof(((struct wb_restore_options *)NULL)->field))
@@ -81,8 +81,9 @@ static bool is_size(size_t size)
 }
 
 /*
- * Options of a program that was built with another version of the header: unknown fields must be 0. New fields have
- * to leave no padding behind them, because its bytes would count as a field here.
+ * Reads the options of a program that may have been built with another version of the header: fields that this library
+ * does not know must be 0. New fields of the structure must not be followed by padding, whose bytes would be compared
+ * with 0 here.
  */
 static int take_options(const struct wb_restore_options *options, struct wb_restore_options *ret)
 {
@@ -118,8 +119,8 @@ static int check_present(const struct wb_client *client, const char *path, const
     return 0;
 }
 
-/* The state to restore; `when` NULL: the one before the last change. A time is checked before the path is looked up: in
- * the future no path exists, and the present one would be removed. 0, or -errno, which is kept. */
+/* Finds the state to restore; `when` NULL: the one before the last change. The time is checked first: in the future no
+ * path exists, so the present one would be removed. 0, or -errno, which is kept. */
 static int find_moment(const struct wb_client *client, const char *path, const char *inside, const int64_t *when,
                        const struct wb_control_hello *hello, struct wb_moment *ret)
 {
@@ -139,7 +140,7 @@ static int find_moment(const struct wb_client *client, const char *path, const c
     return r;
 }
 
-/* The outcome; described again, because the caller's function may have used the library meanwhile. */
+/* Returns the outcome, and keeps its description again, because `event` may have used the library meanwhile. */
 static int finish(const struct restoring *restoring, const char *path, bool interrupted)
 {
     g_autofree char *whole = wb_client_whole(restoring->client, path);

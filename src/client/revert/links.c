@@ -12,9 +12,9 @@
 #include <stdio.h>
 
 /*
- * Files with names outside of the PATHs that are reverted. Such a file is never changed: the names below the PATHs
- * get a new file with the old content. The number of names outside is the link count less the names inside, and no
- * step of a revert alters it, so it may be determined at any time.
+ * Finds files with names outside of the PATHs that are reverted. Such a file is never changed: its names below the
+ * PATHs get a new file with the old content. The number of names outside is the link count minus the names inside. No
+ * step of a revert changes it, so it may be determined at any time.
  */
 
 void revert_aside_prefix(const char *path, char prefix[REVERT_ASIDE_MAX])
@@ -51,7 +51,7 @@ static void count_names(struct revert_set *set, int dir, const char *name, bool 
         count_names(set, fd, names->pdata[i], false);
 }
 
-/* The directories that this run, or an interrupted one, put aside next to PATH belong to it. */
+/* Counts names of objects that this run, or an interrupted one, put aside next to PATH: they count as inside. */
 static void count_aside(struct revert_set *set, int dir, const char *prefix)
 {
     g_autoptr(GPtrArray) names = wb_fd_names(dir);
@@ -95,7 +95,7 @@ bool revert_has_other_names(struct revert *revert, const struct stat *st)
     if (!set->outside)
         count_all(set, revert->mount->root_fd, false);
     left = g_hash_table_lookup(set->outside, &st->st_ino);
-    /* A file that was found nowhere inside came here by a link from outside. */
+    /* A file that was not found inside came here by a link from outside. */
     return !left || *left > 0;
 }
 

@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 /*
- * An object that lives under another name than the one that is to come back: was that other name
- * its own at T, too? Then both belong to it, and the missing one is linked. Else it has moved.
+ * Decides for an object with another present name than the name to restore: if it had the other name at T, too, both
+ * belong to it, and the missing one is linked; otherwise the object was renamed.
  */
 
 void revert_key(const struct wb_control_identity *identity, char key[48])
@@ -27,7 +27,7 @@ static bool was_at(const struct revert *revert, const struct revision *revision,
            then.birth == revision->identity.birth;
 }
 
-/* The directories that were in what is reverted, at T. */
+/* Collects the directories that were below the reverted path at T. */
 static void collect(struct revert *revert, int dir, const char *name)
 {
     _cleanup_fd_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -48,7 +48,7 @@ static void collect(struct revert *revert, int dir, const char *name)
     }
 }
 
-/* Whether the directory a living thing is in was in what is reverted: it has moved away with it. */
+/* Whether the directory of the present name was below the reverted path at T: the name moved away with it. */
 static bool moved_away(struct revert *revert, const char *living)
 {
     int root = revert->mount->root_fd;
@@ -76,11 +76,11 @@ bool revert_is_own(struct revert *revert, const struct revision *revision, const
     g_autofree char *source = NULL;
     const char *rest;
 
-    /* It had one name, and that is the one to come back. */
+    /* It had one name only, the one to restore. */
     if (revision->want.st_nlink < 2)
         return false;
     if (wb_path_below(living, revert->path, &rest)) {
-        /* By its directory or, where that is itself a copy, by the path. A link too many is swept away. */
+        /* By its directory or, if that is itself a copy, by the path. Pass 2 removes a superfluous link. */
         source = wb_path_join(revert->source, rest);
         return was_at(revert, revision, shifted) || was_at(revert, revision, source);
     }

@@ -14,9 +14,9 @@
 #include <string.h>
 
 /*
- * Giving a name the object it had. Whatever has the name now is never lost on the way: a file is
- * replaced atomically (it goes into history), anything else changes places with the newcomer and
- * stays under a temporary or its old name until it is called for or swept away.
+ * Gives a name the object that it had. The object that has the name now is never lost: a file is replaced atomically
+ * (and is kept in history), anything else is exchanged with the new object and keeps a temporary name, or the former
+ * name of the new object, until another name needs it or pass 2 removes it.
  */
 
 char *revert_relative(const struct revert *revert, const char *path)
@@ -48,7 +48,7 @@ bool revert_inside(const struct revert *revert, const char *path, char **ret)
     return true;
 }
 
-/* dir/name; by its whole path where the directory may be searched but not read (no ioctl then). */
+/* Identifies dir/name; by its whole path if the directory may be searched but not read, which excludes an ioctl. */
 static int identify(const struct revert *revert, int dir, const char *name, const char *path,
                     struct wb_control_identity *ret)
 {
@@ -73,7 +73,7 @@ int revert_look(struct revert *revert, struct revision *revision)
     if (revision->exists && *revision->path &&
         revert_is_mount(revert, revision->dir, revision->name, &revision->have))
         return -EXDEV;
-    /* A living inode number is one object: no need to ask for its birth. */
+    /* An inode number that is in use belongs to one object, so its birth need not be compared. */
     revision->same = revision->exists && revision->identity.state == WB_CONTROL_ALIVE &&
                      revision->have.st_ino == revision->identity.number &&
                      (revision->have.st_mode & S_IFMT) == (revision->want.st_mode & S_IFMT);
@@ -96,7 +96,7 @@ static void temporary_name(const struct revert *revert, char name[48])
     snprintf(name, 48, "%s%08x", revert->aside, g_random_int());
 }
 
-/* What has the name now loses it and will be found under `temporary` (with `dry`: where it is). */
+/* Notes that the object that has the name now gets the name `temporary` (with `dry`: keeps its own). */
 static void note_aside(struct revert *revert, const struct revision *revision, const char *temporary)
 {
     g_autofree char *parent = wb_path_parent(revision->path, NULL);
@@ -106,8 +106,8 @@ static void note_aside(struct revert *revert, const struct revision *revision, c
 }
 
 /*
- * The newcomer is at dir/temporary, in its directory; now it gets the name. A file replaces a file;
- * otherwise what was there takes the temporary name.
+ * Gives the name to the new object, which is dir/temporary. A file replaces a file; otherwise the old object gets the
+ * temporary name.
  */
 static int put(struct revert *revert, const struct revision *revision, const char *temporary)
 {
@@ -121,7 +121,7 @@ static int put(struct revert *revert, const struct revision *revision, const cha
     return renameat2(revision->dir, temporary, revision->dir, revision->name, flags) < 0 ? -errno : 0;
 }
 
-/* ---- out of the graveyard ---------------------------------------------------------------------- */
+/* ---- from the graveyard ------------------------------------------------------------------------ */
 
 static int restore(struct revert *revert, struct revision *revision)
 {
@@ -150,9 +150,9 @@ static int restore(struct revert *revert, struct revision *revision)
     return 0;
 }
 
-/* ---- from where it lives ----------------------------------------------------------------------- */
+/* ---- from its present name --------------------------------------------------------------------- */
 
-/* Whatever happens to names: this object, and no other, is what is put there. */
+/* Notes the object that is put there. Names may change at any time, so it is compared by its inode afterwards. */
 static int mean(struct revision *revision, int held)
 {
     revision->is_meant = fstat(held, &revision->meant) == 0;
@@ -218,7 +218,7 @@ static int rename_from(struct revert *revert, struct revision *revision, const c
     if (!revert->dry && renameat2(from, name, revision->dir, revision->name, flags) < 0) {
         if (errno != EINVAL || !revision->exists)
             return -errno;
-        /* It lives below what has its name now: out of there first. */
+        /* It is below the object that has its name now, so it is moved out of there first. */
         temporary_name(revert, temporary);
         if (renameat2(from, name, revision->dir, temporary, RENAME_NOREPLACE) < 0 ||
             renameat2(revision->dir, temporary, revision->dir, revision->name, RENAME_EXCHANGE) < 0)
@@ -236,7 +236,8 @@ static int rename_from(struct revert *revert, struct revision *revision, const c
 
 /* ---- a new object ------------------------------------------------------------------------------ */
 
-/* Whether what has the name now may become the copy: made after T, of that kind, nobody else's. */
+/* Whether the object that has the name now may become the copy: it was made after T, is of that type, and has no other
+ * names. */
 static bool is_stand_in(struct revert *revert, const struct revision *revision)
 {
     struct wb_control_identity now;
@@ -272,7 +273,7 @@ static int make_copy(const struct revision *revision, const char *temporary, boo
     r = wb_copy_data(from, to);
     if (r == 0 && sync && fsync(to) < 0)
         r = -errno;
-    /* Held, not open: a file that is open for writing cannot become immutable. */
+    /* Not the writable descriptor: a file that is open for writing cannot become immutable. */
     return r < 0 ? r : wb_held_open(to, O_PATH);
 }
 
@@ -287,7 +288,7 @@ static bool is_linked(const struct revert *revert, const struct revision *revisi
            st.st_ino == revision->have.st_ino && st.st_dev == revision->have.st_dev;
 }
 
-/* Gives the name a new object; where it is to be `complete`, with all attributes before it has the name. */
+/* Gives the name a new object. `complete`: it gets all attributes before it gets the name. */
 static int put_copy(struct revert *revert, struct revision *revision, bool complete, const char **what)
 {
     _cleanup_fd_ int held = -1;
@@ -316,7 +317,7 @@ static int put_copy(struct revert *revert, struct revision *revision, bool compl
     return r;
 }
 
-/* Further names of the object at T are links to this copy. */
+/* Notes a copy, so that further names which the object had at T become links to it. */
 static void note_copy(struct revert *revert, const char *key, const struct revision *revision)
 {
     uint64_t *inode;
@@ -381,7 +382,7 @@ int revert_break(struct revert *revert, struct revision *revision, bool others, 
     *what = NULL;
     revert_key(&revision->identity, key);
     first = g_hash_table_lookup(revert->set->placed, key);
-    /* The file that stands in for the object here already (copy) may be the one that has to be a new one. */
+    /* The replacement that copy() accepted for this very path may be the file that has to be replaced. */
     if (first && strcmp(first, revision->path) != 0 && !S_ISDIR(revision->want.st_mode))
         return link_copy(revert, revision, key, first);
     g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(revision->path));
@@ -400,9 +401,9 @@ int revert_break(struct revert *revert, struct revision *revision, bool others, 
     return 0;
 }
 
-/* ---- which of them ----------------------------------------------------------------------------- */
+/* ---- choosing one of these --------------------------------------------------------------------- */
 
-/* With `dry` nothing moves: the walk goes on where the object is now. */
+/* With `dry` nothing is moved: the walk continues at the present path of the object. */
 static void go_on_there(struct revert *revert, struct revision *revision, const char *living)
 {
     const char *name;
@@ -415,7 +416,7 @@ static void go_on_there(struct revert *revert, struct revision *revision, const 
     revision->found_name = g_strdup(name);
 }
 
-/* Whether the object, which lives as `living`, has names outside and would have to change: 1, 0 or -errno. */
+/* Whether the object at the present path `living` has names outside and would have to change: 1, 0 or -errno. */
 static int is_others(struct revert *revert, const struct revision *revision, const char *living)
 {
     const char *name;
@@ -433,7 +434,7 @@ static int is_others(struct revert *revert, const struct revision *revision, con
     return revert_differs(revision, dir, name);
 }
 
-/* The name was one of several of a file that stays as it is under the others. */
+/* The name was one of several of a file, which remains unchanged under the others: this name gets a copy. */
 static int copy_broken(struct revert *revert, struct revision *revision, const char *living)
 {
     uint64_t copies = revert->result.counts[REVERT_COPY];
@@ -445,7 +446,7 @@ static int copy_broken(struct revert *revert, struct revision *revision, const c
     return r;
 }
 
-/* After this there is no other way than to say so. */
+/* Whether another method would fail as well, so that the error is reported. */
 static bool is_final(int error)
 {
     return error == -EACCES || error == -EPERM || error == -ENOSPC || error == -EDQUOT || error == -EROFS ||
@@ -453,8 +454,8 @@ static bool is_final(int error)
 }
 
 /*
- * A deleted name of a file that lives under others. The store has the file, as it is now: it is looked at under a
- * temporary name, because nobody may see its content of now under this one.
+ * Restores a deleted name of a file that still has others. The store has the file with its present content. It
+ * gets a temporary name first, and is compared there, because that content must not be visible under this name.
  */
 static int restore_shared(struct revert *revert, struct revision *revision)
 {
@@ -498,7 +499,7 @@ static int bring_living(struct revert *revert, struct revision *revision)
             goto there;
         return copy(revert, revision);
     }
-    /* Outside it stays where it is: the user did not name it. */
+    /* An object outside of the path is not moved, because the user did not name it. */
     if (!revert_inside(revert, revision->identity.path, &inside))
         return copy(revert, revision);
     if (revert->dry && !is_dir) {
@@ -518,7 +519,8 @@ there:
 }
 
 /*
- * What the daemon took out of the graveyard has its inode, or is the object again under another one (it was packed).
+ * Whether the name has the object that the daemon restored from the graveyard: under its inode number, or, if it was
+ * packed, under a new one.
  */
 static bool is_restored(const struct revert *revert, const struct revision *revision)
 {
@@ -530,7 +532,7 @@ static bool is_restored(const struct revert *revert, const struct revision *revi
             now.number == revision->have.st_ino);
 }
 
-/* Whether the name still leads to the object put there: a user who may rename in the directory can replace it. */
+/* Whether the name still leads to the object that was put there: another user may have replaced it by a rename. */
 static bool is_brought(const struct revert *revert, const struct revision *revision)
 {
     if (revision->is_meant)
@@ -554,7 +556,7 @@ int revert_bring(struct revert *revert, struct revision *revision)
             r = restore_shared(revert, revision);
             break;
         }
-        /* What has the name may be the new file that this object could not become (revert_break). */
+        /* For a program with power, an earlier run may have put a new file here (revert_break): copy() accepts it. */
         r = revision->exists ? wb_copy_has_power(revision->past_dir, revision->past_name, &revision->want) : 0;
         if (r == 0)
             r = restore(revert, revision);

@@ -5,7 +5,7 @@
 #include "client/path.h"
 #include <errno.h>
 
-/* A path below something put aside, as it was called before. */
+/* The path that an object had before it, or a directory above it, was put aside. */
 static char *own_name(const struct revert *revert, const char *path)
 {
     GHashTableIter iter;

@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <string.h>
 
-/* A directory above PATH that is gone and had to come back first. */
+/* A deleted directory above PATH, which is restored first. */
 struct parent {
     char *path, *source;
     struct stat brought;

@@ -2,24 +2,22 @@
 #pragma once
 
 /*
- * Making a path what it was at an instant T.
+ * Makes a path what it was at an instant T.
  *
- * The state at T is walked top-down, through the mount, and the present is made like it by
- * ordinary system calls, so that the kernel checks every right and the daemon records every
- * change: a revert can be reverted. Three passes, each of which can be repeated:
+ * A revert walks the state at T top-down, through the mount, and makes the present equal to it by ordinary system
+ * calls, so that the kernel checks every right and the daemon records every change: a revert can be reverted. It makes
+ * three passes, each of which can be repeated:
  *
- *   1. place.c, walk.c  every name of T gets the object it had then: it stays, comes back out
- *                       of the graveyard, is renamed or linked from where it lives now, or (if it lives
- *                       outside of the path named, or is lost) is copied. Files get their
- *                       content and attributes.
- *   2. sweep.c          what has no place at T is removed, into history. Only now: until all
- *                       is placed, anything may still be needed.
- *   3. sweep.c          directories get their attributes, bottom-up, and all is synced.
+ *   1. place.c, walk.c  Every name of T gets the object that it had then. The object is in its place already, is
+ *                       restored from the graveyard, is renamed or linked from its present name, or (if that name is
+ *                       outside of the path, or the object is lost) is copied. Files get their content and attributes.
+ *   2. sweep.c          Entries that did not exist at T are removed, into history. Not before pass 1 has ended, because
+ *                       it may need any of them.
+ *   3. sweep.c          Directories get their attributes, bottom-up, and everything is synced.
  *
- * Nothing outside of the path is changed, no link is ever followed out of it. A file with names outside is
- * never changed either (links.c), except with --all-links. A revert that was
- * interrupted is finished by running it again: objects in their places already are left alone, and
- * those that were put aside are found (their names are `.vrevert-*`) and removed.
+ * Nothing outside of the path is changed, and no symbolic link is followed. A file with names outside is not changed
+ * either (links.c), except with --all-links. If a revert was interrupted, the same revert finishes the work: it leaves
+ * objects that are in their places alone, and removes those that were put aside (their names are `.vrevert-*`).
  */
 
 #include <glib.h>
@@ -28,8 +26,8 @@
 #include "client/mount.h"
 
 enum revert_action {
-    REVERT_RESTORE, /* out of the graveyard: the same object          */
-    REVERT_RENAME,  /* from where it lives now                        */
+    REVERT_RESTORE, /* from the graveyard: the same object            */
+    REVERT_RENAME,  /* from its present name                          */
     REVERT_LINK,    /* a further name of an object                    */
     REVERT_COPY,    /* a new object with the old content              */
     REVERT_REWRITE, /* content                                        */
@@ -42,7 +40,7 @@ enum revert_action {
 enum revert_event_kind {
     REVERT_EVENT_ACTION, /* an action was (with `dry`: would be) done                  */
     REVERT_EVENT_SHARED, /* with `all_links`: names outside changed together with `path` */
-    REVERT_EVENT_FAILED, /* nothing was done at `path`                                  */
+    REVERT_EVENT_FAILED, /* `path` could not be reverted                                */
 };
 
 struct revert_event {
@@ -66,13 +64,13 @@ struct revert_result {
     uint64_t counts[REVERT_ACTIONS];
     uint64_t bytes;    /* of content that was written */
     uint64_t failed;   /* events FAILED               */
-    uint64_t unplaced; /* names that could not be given back their object; nothing is removed then */
+    uint64_t unplaced; /* names that did not get their object; if there are any, nothing is removed */
     bool interrupted;  /* wb_watch_stopped() */
 };
 
 struct revert_request {
     const struct wb_mount *mount;
-    const char *path;       /* relative to mount->root_fd, "" for that itself           */
+    const char *path;       /* relative to mount->root_fd; "": the root itself          */
     const char *source;     /* the path as it was (wb_moment_path); NULL: nothing was there, so `path` is removed */
     int64_t when;           /* T                                                        */
     struct revert_set *set; /* has `path`                                               */
@@ -82,7 +80,7 @@ struct revert_request {
     const struct revert_listener *listener; /* or NULL */
 };
 
-/* The PATHs that go back to the same time together. */
+/* The PATHs that are reverted to the same time together. */
 struct revert_set;
 struct revert_set *wb_revert_set_new(void);
 void wb_revert_set_free(void *set);

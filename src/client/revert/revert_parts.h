@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The parts of a revert: declarations that only the files of this folder share. */
+/* Declarations that only the files of this folder share. */
 
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -9,13 +9,13 @@
 
 #define REVERT_ASIDE_MAX 32
 
-/* The PATHs of one command line that go back to the same moment, in the same mount. */
+/* The PATHs of one command line that are reverted to the same moment, in the same mount. */
 struct revert_set {
     GPtrArray *paths;    /* relative to root_fd, none below another                               */
     GHashTable *outside; /* inode of a file -> links outside of `paths`; made when needed         */
     dev_t dev;           /* of the mount; set with `outside`                                      */
     bool complete;       /* `outside` has all files inside, not only those of several links       */
-    GHashTable *placed;  /* "ino-birth" of what was copied (with `dry`: or moved) -> its path      */
+    GHashTable *placed;  /* "ino-birth" of a copied object (with `dry`: or a moved one) -> its path */
     GHashTable *inodes;  /* the same -> inode of the copy                                         */
 };
 
@@ -34,18 +34,17 @@ struct revert {
     GHashTable *moved;   /* with `dry`: inodes that would be renamed away from where they are */
     GHashTable *done;    /* inodes of several names that have their content already  */
     GHashTable *broken;  /* inodes whose names inside get a new file                  */
-    GHashTable *directories; /* "ino-birth" of those that were in it at T; made when needed */
-    GHashTable *walked;  /* path of a directory that pass 1 made like then -> its inode */
-    GHashTable *aside_of; /* where what lost its name to another is now -> that name */
+    GHashTable *directories; /* "ino-birth" of the directories below `path` at T; made when needed */
+    GHashTable *walked;  /* path of a directory that pass 1 restored -> its inode */
+    GHashTable *aside_of; /* present path of an object that lost its name to another -> that name */
 
     const struct revert_listener *listener;
     struct revert_result result;
 };
 
 /*
- * One name: its past (past_dir/past_name, and its path `source`) and its present (dir/name, and its
- * `path`). Paths are relative to the mount's root_fd. `dir` is -1 where, with `dry`, there is
- * nothing yet.
+ * One name: its past (past_dir/past_name, and its path `source`) and its present (dir/name, and its `path`). Paths are
+ * relative to the mount's root_fd. `dir` is -1 if, with `dry`, the directory does not exist yet.
  */
 struct revision {
     int past_dir;
@@ -58,9 +57,9 @@ struct revision {
     struct wb_control_identity identity;
     struct stat want, have;
     bool exists; /* `have` is filled */
-    bool same;   /* dir/name is the very object it was, or (after revert_bring) what stands for it */
+    bool same;   /* dir/name is the same object as then, or (after revert_bring) its replacement */
     bool fresh;  /* revert_bring made it, with its content */
-    struct stat meant; /* what revert_bring put there, if `is_meant` */
+    struct stat meant; /* the object that revert_bring put there, if `is_meant` */
     bool is_meant;
 
     int found_dir; /* with `dry`: where the object is now, instead of dir/name */
@@ -69,28 +68,29 @@ struct revision {
 
 /* ---- place.c ----------------------------------------------------------------------------------- */
 
-/* Compares then and now. 0 or -errno. */
+/* Compares the past with the present: fills `want`, `have`, `identity`, `exists` and `same`. 0 or -errno; -EXDEV: a
+ * mount point. */
 int revert_look(struct revert *revert, struct revision *revision);
 
 /* Gives the name the object it had (after revert_look found another or none). 0 or -errno. */
 int revert_bring(struct revert *revert, struct revision *revision);
 
-/* Gives the name a new file as the old one was, complete before it takes the name; or a link to that file if another
- * name of the same file has one already. `others`: because the present file has names outside, which keep it. 0 or
- * -errno; *what: which attribute cannot be given, or NULL. */
+/* Gives the name a new file equal to the old one, which is complete before it takes the name; or a link to that file if
+ * another name of the old one has it already. `others`: the reason is that the present file has names outside, which
+ * keep it. 0 or -errno; *what: the attribute that cannot be set, or NULL. */
 int revert_break(struct revert *revert, struct revision *revision, bool others, const char **what);
 
-/* Frees what the two left in `revision`. */
+/* Frees the members of `revision` that these functions set. */
 void revert_leave(struct revision *revision);
 
-/* Whether a living object's path (from the root of the file system) lies in what is reverted;
- * *ret (g_free): relative to root_fd, "" excluded. */
+/* Whether the path of a living object (from the root of the file system) lies in the reverted path. *ret (g_free): the
+ * path relative to root_fd, never "". */
 bool revert_inside(const struct revert *revert, const char *path, char **ret);
 char *revert_relative(const struct revert *revert, const char *path);
 
 /* ---- own.c ------------------------------------------------------------------------------------- */
 
-/* Whether the living name of the object that was at `revision` was its own at T, too. */
+/* Whether the object that was at `revision` had its present name `living` at T, too. */
 bool revert_is_own(struct revert *revert, const struct revision *revision, const char *living);
 
 /* "ino-birth" */
@@ -118,23 +118,24 @@ int revert_differs(const struct revision *revision, int dir, const char *name);
 
 /* ---- walk.c, sweep.c --------------------------------------------------------------------------- */
 
-/* Pass 1, for revision and everything below. 0, or -errno where going on is pointless. */
-/* dir/name of the present entry that is made like then; -1 if (with `dry`) there is nothing. */
+/* The directory and name of the present entry that is made equal to the past one; -1 if (with `dry`) there is none. */
 int revert_now(const struct revision *revision, const char **ret_name);
 
 /* Holds dir/name (wb_hold), which must be the object that `revision` found or made there. A descriptor or -errno. */
 int revert_hold(const struct revision *revision, int dir, const char *name);
 
-/* Opens what `held` holds; where the owner's own mode forbids it, that is widened (the mode of T comes later). */
+/* Opens the object that `held` holds. If its mode forbids that and the caller owns it, `need` is added to the mode; the
+ * mode of T is set later. A descriptor or -errno. */
 int revert_open(int held, int flags, mode_t need);
 
+/* Pass 1, for `revision` and everything below. 0, or -errno if it is useless to continue. */
 int revert_walk(struct revert *revert, struct revision *revision);
 
-/* The directory that got the name `path`, open as `fd`; and whether `fd` is the one that was noted. */
+/* Notes the directory that got the name `path`, open as `fd`; and returns whether `fd` is the noted one. */
 void revert_note_walked(struct revert *revert, const char *path, int fd);
 bool revert_was_walked(const struct revert *revert, const char *path, int fd);
 
-/* Passes 2 and 3, the same way. */
+/* Passes 2 and 3, as revert_walk. */
 int revert_sweep(struct revert *revert, struct revision *revision);
 
 /* Gives a directory, open or held, the attributes it had. */
@@ -143,10 +144,10 @@ int revert_directory_attrs(struct revert *revert, const struct revision *revisio
 /* fsync of the touched entry. */
 void revert_sync(const struct revert *revert, int dir, const char *name);
 
-/* What this revert, or one that was interrupted, put aside beside the path itself. */
+/* Removes objects that this revert, or an interrupted one, put aside next to the path itself. */
 int revert_sweep_beside(struct revert *revert, int parent_dir, const char *parent_path);
 
-/* With `dry`: what would have been put aside and not called for. */
+/* With `dry`: reports the removal of objects that would have been put aside and not been needed. */
 int revert_sweep_aside(struct revert *revert);
 
 /* Removes dir/name with all below it, into history. */
@@ -161,10 +162,10 @@ void revert_report(struct revert *revert, enum revert_action action, const char 
 /* With --all-links: names outside changed with `path`. */
 void revert_report_shared(struct revert *revert, const char *path);
 
-/* Something else is mounted at `path`, so it was left alone: a failure, as revert_fail. */
+/* As revert_fail: another file system is mounted at `path`, which was left alone. Returns 0. */
 int revert_fail_mount(struct revert *revert, const char *path);
 
-/* A failure at `path`; counted. Returns `error` where it makes going on pointless, else 0. */
+/* Reports and counts a failure at `path`. Returns `error` if it is useless to continue after it, else 0. */
 int revert_fail(struct revert *revert, const char *path, const char *what, int error);
 
 /* ---- helpers ----------------------------------------------------------------------------------- */
@@ -175,5 +176,5 @@ bool revert_has(GHashTable *inodes, uint64_t inode);
 /* Whether dir/name, which is `st`, belongs to another mount. */
 bool revert_is_mount(const struct revert *revert, int dir, const char *name, const struct stat *st);
 
-/* An open directory whose entries were (with `dry`: would be) changed. */
+/* Notes that entries of an open directory were (with `dry`: would be) changed. */
 void revert_touch_directory(struct revert *revert, int fd);

@@ -23,7 +23,7 @@ void revert_sync(const struct revert *revert, int dir, const char *name)
         fsync(fd);
 }
 
-/* The path to print: the object's own name, if that is the reason why it is handled. g_free. */
+/* The path to report: of an object that was put aside, the name that it lost. g_free. */
 static char *reported_path(const struct revert *revert, const char *dir, const char *name)
 {
     g_autofree char *path = wb_path_join(dir, name);
@@ -32,7 +32,7 @@ static char *reported_path(const struct revert *revert, const char *dir, const c
     return own ? g_strdup(own) : g_steal_pointer(&path);
 }
 
-/* What is below a directory on its way out, which is `st`. */
+/* Removes everything below a directory that is to be removed; `st` is its own. */
 static int remove_below(struct revert *revert, int dir, const char *name, const struct stat *st, const char *path)
 {
     g_autoptr(GPtrArray) names = NULL;
@@ -42,7 +42,7 @@ static int remove_below(struct revert *revert, int dir, const char *name, const 
                                         : revert_open(held, O_RDONLY | O_DIRECTORY, 0700);
     int r = 0;
 
-    /* Again, of the open directory: it may have been mounted meanwhile. */
+    /* Checked again with the open directory: something may have been mounted there meanwhile. */
     if (fd >= 0 && wb_fd_is_mount(fd, ""))
         return revert_fail_mount(revert, path);
     names = fd < 0 ? NULL : wb_fd_names(fd);
@@ -67,7 +67,7 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
         return errno == ENOENT ? 0 : revert_fail(revert, path, NULL, -errno);
     if (revert_is_mount(revert, dir, name, &st))
         return revert_fail_mount(revert, path);
-    /* With `dry` what will have been renamed away is still here. */
+    /* With `dry`, objects that would have been renamed are still here. */
     if (revert_has(revert->moved, st.st_ino))
         return 0;
     if (S_ISDIR(st.st_mode))
@@ -81,7 +81,7 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
     return 0;
 }
 
-/* Entries that were not there at T. */
+/* Removes entries that did not exist at T. */
 static int remove_extra(struct revert *revert, const GPtrArray *then, int fd, const char *path)
 {
     g_autoptr(GPtrArray) now = wb_fd_names(fd);
@@ -111,7 +111,7 @@ int revert_directory_attrs(struct revert *revert, const struct revision *revisio
     if (r < 0)
         return revert_fail(revert, revision->path, what, r);
     if (r > 0 && fstat(held, &have) == 0) {
-        /* New times alone, where something was done in it, are no news. */
+        /* Its times alone are not reported if its entries were changed. */
         if (!revert_has(revert->touched, have.st_ino))
             revert_report(revert, REVERT_SET, revision->path, NULL, 0);
         revert_add(revert->touched, have.st_ino);
@@ -119,7 +119,7 @@ int revert_directory_attrs(struct revert *revert, const struct revision *revisio
     return 0;
 }
 
-/* With `dry`, a directory is looked at where it is now. */
+/* Returns the directory of the present entry, and its name; with `dry`, where the entry is before the revert. */
 static int where_now(struct revert *revert, struct revision *revision, const char **ret_name)
 {
     g_autofree char *living = NULL;
@@ -182,7 +182,7 @@ int revert_sweep(struct revert *revert, struct revision *revision)
         return revert->result.unplaced > 0 ? 0 : revert_fail(revert, revision->path, NULL, -ESTALE);
     }
     if (names && to >= 0) {
-        /* What could not be placed may be among what seems to be left over. */
+        /* Objects that could not be placed may be among the entries that did not exist then. */
         if (revert->result.unplaced == 0)
             r = remove_extra(revert, names, to, revision->path);
         if (r == 0)

@@ -36,8 +36,8 @@ int revert_open(int held, int flags, mode_t need)
 }
 
 /*
- * Nothing happened to it since T: the time of its last change is that of then, and so long before T that
- * no later change can share the clock's tick. Spares reading it.
+ * Whether nothing happened to the file since T, so that it need not be read: its last change has the same time as then,
+ * and is so long before T that no later change can share the clock's tick.
  */
 static bool is_untouched(const struct revert *revert, const struct revision *revision, const struct stat *have)
 {
@@ -50,8 +50,8 @@ static bool is_untouched(const struct revert *revert, const struct revision *rev
            (int64_t)have->st_ctim.tv_sec < revert->when / WB_WHEN_SECOND - 1;
 }
 
-/* It is the very object it was, and nothing of its content was lost since: files return from
- * the graveyard without being read. */
+/* Whether it is the same object as then, and its content was not changed since. So a file that is restored from the
+ * graveyard is not read. */
 static bool is_content_untouched(const struct revision *revision, const struct stat *have)
 {
     return revision->identity.unchanged && have->st_ino == revision->identity.number &&
@@ -71,7 +71,7 @@ static int walk_content(struct revert *revert, const struct revision *revision, 
     to = revert->dry ? wb_held_open(held, O_RDONLY) : revert_open(held, O_RDONLY, 0400);
     if (to < 0)
         return to;
-    /* Only what differs is opened for writing: a running program's file may not be. */
+    /* Only a file that differs is opened for writing: that fails for the file of a running program. */
     r = wb_copy_equal(from, to);
     if (r != 0)
         return r < 0 ? r : 0;
@@ -93,7 +93,7 @@ static int walk_content(struct revert *revert, const struct revision *revision, 
     return 1;
 }
 
-/* The name gets another file: the present one has names outside, which keep it, or may not become what it was. */
+/* Gives the name another file: the present one has names outside, which keep it, or must not get the old content. */
 static int walk_broken(struct revert *revert, struct revision *revision, bool others)
 {
     const char *what = NULL;
@@ -109,7 +109,7 @@ static int walk_broken(struct revert *revert, struct revision *revision, bool ot
     return r < 0 ? revert_fail(revert, revision->path, what, r) : 0;
 }
 
-/* Whether the file may only be changed by giving its names a new one (wb_held_has_power): 1, 0 or -errno. */
+/* Whether the name must get a new file instead of a changed one (wb_held_has_power): 1, 0 or -errno. */
 static int must_be_new(const struct revision *revision, int dir, const char *name)
 {
     int r = revision->fresh ? 0 : wb_copy_has_power(revision->past_dir, revision->past_name, &revision->want);
@@ -117,7 +117,7 @@ static int must_be_new(const struct revision *revision, int dir, const char *nam
     return r > 0 ? revert_differs(revision, dir, name) : r;
 }
 
-/* `brought`: the name was given back its object just now, which was reported. */
+/* `brought`: revert_bring gave the name its object just now, and reported that. */
 static int walk_file(struct revert *revert, struct revision *revision, bool brought)
 {
     const char *name, *what;

@@ -22,7 +22,7 @@ struct wb_caller {
 WB_CONTROL_REQUESTS(WB_CONTROL_DECLARE)
 #undef WB_CONTROL_DECLARE
 
-/* Gives up the thinning that is under way, if there is one. */
+/* Abandons the thinning that is under way, if there is one. */
 void wb_control_thin_drop(struct wb_session *session);
 
 /* Waits for the requests that are still under way. */

@@ -267,13 +267,13 @@ static int may_show(const struct page *page, const struct wb_version *version)
         .name = is_dir ? NULL : version->name,
         .object = version->object,
         .mask = R_OK,
-        /* Others may have had the name before; the directory was asked at the beginning. */
+        /* Present rights to a directory were checked at the beginning; a name may have led to other objects. */
         .may_now = is_dir ? NULL : wb_past_owns_or_may_now,
     };
     return wb_past_perm_check(page->perm, page->request, &access, version->when);
 }
 
-/* Leaves out what the caller may not know, or of which that cannot be found out. */
+/* Leaves out the parts that the caller may not see, or for which the rights cannot be determined. */
 static void censor(const struct page *page, const struct wb_version *version, struct wb_control_version *out)
 {
     struct wb_past_perm_query other = {

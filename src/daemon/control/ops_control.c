@@ -46,7 +46,7 @@ int wb_control_hello(const struct wb_request *request, struct wb_control *out)
     return 0;
 }
 
-/* ---- who answers ----------------------------------------------------------------------------- */
+/* ---- handlers -------------------------------------------------------------------------------- */
 
 #define ANSWER(NAME, name, flags, ...) [WB_CONTROL_##NAME] = {wb_control_##name, flags},
 
@@ -55,15 +55,15 @@ static const struct answer {
     unsigned flags;
 } answers[] = {WB_CONTROL_REQUESTS(ANSWER)};
 
-/* NULL: there is no such request. */
+/* NULL: no such request exists. */
 static const struct answer *answer_of(uint32_t command)
 {
     return command < G_N_ELEMENTS(answers) && answers[command].carry_out ? &answers[command] : NULL;
 }
 
 /*
- * What changes anything is for processes in the daemon's namespaces alone: the user numbers of a container say nothing
- * here, and what a container may do is not what its user numbers may do outside.
+ * Only processes in the daemon's namespaces may change anything: user numbers in a container are those of other users,
+ * and its processes do not have the rights that these numbers have outside.
  */
 static int check_home(const struct wb_request *request, const struct answer *answer)
 {
@@ -139,7 +139,7 @@ static void run(struct wb_session *session, struct wb_lane_job *lane_job)
 
     if (gate)
         wb_relocate_lock_shared(session);
-    /* Nobody waits for the answer. */
+    /* No process waits for the reply any more. */
     if (flags & WB_REQUEST_LOOK && fuse_session_exited(session->fuse))
         fuse_reply_err(job->request.req, ENODEV);
     else

@@ -50,7 +50,7 @@ static bool is_stopped(struct wb_session *session)
     return __atomic_load_n(&session->threads.stop, __ATOMIC_RELAXED);
 }
 
-/* `self`: if it is a directory; `parent`: of another object that has a name, or NULL. */
+/* `self`: of a directory, else NULL; `parent`: of any other object that has a name, else NULL. */
 static void mark(struct survey *survey, struct wb_object object, struct wb_dir *self, struct wb_dir *parent,
                  const char *name, const struct stat *st)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the policy allows to be deleted now, and the deletion of it: a prune by a thread of its own, or a snapshot. */
+/* Decides which history the policy allows to be deleted, and deletes it by pruning, or by deleting a snapshot. */
 #include "daemon/keeper/keeper_parts.h"
 
 #include "daemon/keeper/forget.h"
@@ -14,10 +14,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Of linux/ioprio.h: this thread, and only when nobody else wants the disk. */
+/* From linux/ioprio.h: this thread, and only when no other process needs the disk. */
 #define IOPRIO_SELF 1
 #define IOPRIO_IDLE (3 << 13)
-/* The last step takes deleted things away, and needs the tree for that; those before it do not. */
+/* The last step removes deleted files, for which it locks the tree; those before it do not. */
 #define LAST_STEP (WB_PRUNE_STEPS - 1)
 
 struct work {
@@ -34,7 +34,7 @@ bool wb_keeper_is_over(void *data)
     return atomic_load(&session->keeper->ends);
 }
 
-/* Its priority cannot be raised again, by whom it does not belong to root: so it ends, and goes on later. */
+/* Only root may raise the priority of the thread again. So the thread ends, and its work is continued later. */
 bool wb_keeper_gives_up(void *data)
 {
     const struct wb_session *session = data;
@@ -52,7 +52,7 @@ static void *sift(void *data)
 {
     struct work *work = data;
 
-    /* Where the room is short, those who write must not be able to outrun it. */
+    /* If space is short, processes that write must not use it up faster than this thread frees it. */
     if (!work->hurry)
         wb_keeper_be_idle();
     for (unsigned step = 0; work->result == 0 && step < LAST_STEP; step++)
@@ -60,7 +60,7 @@ static void *sift(void *data)
     return NULL;
 }
 
-/* The horizon is published: the rest. */
+/* Deletes the history before the published horizon. */
 static int take_away(struct wb_keeper *keeper, struct wb_prune *prune, bool hurry)
 {
     struct work work = {.prune = prune, .hurry = hurry};
@@ -76,7 +76,7 @@ static int take_away(struct wb_keeper *keeper, struct wb_prune *prune, bool hurr
     return work.result < 0 ? work.result : work.count.error;
 }
 
-/* What the policy says of a path: for `beyond`, which is asked while the keeper waits for the answer. */
+/* The moment up to which the policy allows the history of a path to expire. Called while the keeper waits. */
 static int64_t limit_of(void *data, const char *path, bool is_directory)
 {
     struct wb_session *session = data;
@@ -88,7 +88,7 @@ static int64_t limit_of(void *data, const char *path, bool is_directory)
     return age < keeper->limits_now ? keeper->limits_now - age : 0;
 }
 
-/* `spent`: only what it says; NULL: all. */
+/* `spent`: only the history that it lists; NULL: all. */
 static int forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, bool hurry, struct wb_spent *spent)
 {
     struct wb_session *session = keeper->session;
@@ -124,7 +124,7 @@ static int forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, boo
 
 void wb_keeper_report_failure(struct wb_keeper *keeper, int r)
 {
-    /* Not reported: a snapshot was just made, the daemon ends, or a log is written to all the time. */
+    /* Not reported: a snapshot was just created, the daemon ends, or a process writes to a log all the time. */
     bool fails = r < 0 && r != -ECANCELED && r != -EEXIST && r != -EAGAIN;
 
     if (r == -EBADMSG && !keeper->failing)
@@ -140,9 +140,9 @@ int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, 
 {
     int r = forget(keeper, horizon, beyond, hurry, NULL);
 
-    /* Where there is no room to write what stays of a log beside it, a later horizon leaves less of it. */
+    /* If there is no room to write the remainder of a log to a new file, a later horizon makes that smaller. */
     wb_keeper_report_failure(keeper, hurry && (r == -ENOSPC || r == -EDQUOT) ? 0 : r);
-    /* What is damaged stays so: to read it again and again would not help. */
+    /* A damaged log is not read again, because it remains damaged. */
     keeper->unfinished = r == -EAGAIN || r == -ENOSPC || r == -EDQUOT || r == -ECANCELED;
     return r == -ECANCELED || r == -EEXIST ? r : 0;
 }
@@ -160,7 +160,7 @@ int wb_keeper_forget_of(struct wb_keeper *keeper, int64_t beyond, struct wb_spen
     return r == -ECANCELED || r == -EEXIST ? r : 0;
 }
 
-/* ---- what may go ----------------------------------------------------------------------------- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, struct wb_keeper_state *state,
                     struct wb_keeper_plan *plan)
@@ -183,7 +183,7 @@ void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, st
     wb_keeper_decide(&keeper->policy, state, plan);
 }
 
-/* Of an earlier moment than `before`: nothing later may go, whatever snapshots there are. */
+/* The oldest snapshot of a user, if it is older than `before`: later history may not be deleted in any case. */
 static const struct wb_snapshot *oldest_of_users(const struct wb_snapshots *all, int64_t before)
 {
     for (size_t i = 0; i < all->count && all->list[i].when < before; i++)

@@ -70,7 +70,7 @@ struct wb_keeper {
 
 /* For wb_prune_options and wb_room_measure; `data`: the session (keeper_forget.c). */
 bool wb_keeper_is_over(void *data);
-/* The same for what runs at the lowest priority: also where somebody waits for room, and so for its end. */
+/* The same for work at the lowest priority, which also ends when an operation waits for space. */
 bool wb_keeper_gives_up(void *data);
 
 /*
@@ -107,15 +107,17 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
  */
 int wb_keeper_take_snapshot(struct wb_keeper *keeper, const char *why);
 
-/* What is pinned for who waits (keeper_waiters.c): the oldest moment; 0: none is. `data`: the session. */
+/* The oldest moment that a waiting request has pinned (keeper_waiters.c); 0: none. `data`: the session. */
 int64_t wb_keeper_pinned(void *data);
-/* With threads->lock held: whether anybody waits for an answer; answers those that were `seen`, or all. */
+/* With threads->lock held: whether any request waits for an answer; answers those that were `seen`, or all. */
 bool wb_keeper_has_waiters(const struct wb_keeper *keeper);
 void wb_keeper_answer_waiters(struct wb_keeper *keeper, bool all, enum wb_space_waiter_state state);
-/* The same: refuses the one with the oldest pin, since nothing more may go while it is there. Whether there is one. */
+/* With threads->lock held: refuses the request with the oldest pin, which protects the remaining history. Whether there
+ * is one. */
 bool wb_keeper_refuse_oldest_pin(struct wb_keeper *keeper);
 
-/* With threads->lock held, but not meanwhile: makes room for those who wait, and answers them (keeper_full.c). */
+/* Makes room for the requests that wait, and answers them (keeper_full.c). Called with threads->lock held, which it
+ * releases meanwhile. */
 void wb_keeper_answer(struct wb_keeper *keeper);
 
 void wb_keeper_hold_room(struct wb_keeper *keeper);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Who waits for room (onfull=prune), and what must not go for it. A moment that is pinned is taken for that of a
- * snapshot by whatever forgets by age or for want of room: for as long as the request takes, also while it is tried
- * again, unless nothing else may go: then it is refused, and the others are not. The moment is looked at once more when
- * a horizon is published, with the tree owned: nobody is between two looks then.
+ * The requests that wait for room (onfull=prune), and the moments that they pin. Until a request has ended, also while
+ * it is retried, deletion by age and for space treats its moment as that of a snapshot. If no other history is left to
+ * delete, the request with the oldest pin is refused, and the others continue to wait. The pins are read once more when
+ * a horizon is published, with ns_lock held exclusively, while no request is under way.
  */
 #include "daemon/keeper/keeper_parts.h"
 

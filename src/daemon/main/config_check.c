@@ -249,7 +249,7 @@ static void print_keys(const struct wb_config *config)
 
 /* ---- of one path ----------------------------------------------------------------------------- */
 
-/* A path from the top of the tree, as people write it; with a slash at its end it is a directory's. g_free. */
+/* Normalizes a path from the top of the tree, as a user wrote it; a slash at its end means a directory. g_free. */
 static char *tidy(const char *path, bool *is_directory)
 {
     g_autoptr(GString) text = g_string_new(NULL);

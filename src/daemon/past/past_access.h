@@ -14,10 +14,10 @@
 
 struct wb_past_node;
 
-/* The object as it is now, wherever it is. */
+/* Whether the caller may access the present object, wherever it is: 0, -EACCES or another -errno. */
 int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask);
 
-/* The same, and owners always may. */
+/* As wb_past_may_now, but the owner always may. */
 int wb_past_owns_or_may_now(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask);
 
 /* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */

@@ -153,7 +153,7 @@ void wb_past_perm_free_all(struct wb_session *session)
 
 /* ---- at one moment --------------------------------------------------------------------------- */
 
-/* An attribute of that name at T, into `acl`; its length, 0 where there is none. */
+/* Reads the access ACL at the moment of `revision` into `acl`. Its length, 0 if there is none, or -errno. */
 static ssize_t read_acl(struct wb_session *session, struct wb_revision *revision, void *acl, size_t size)
 {
     ssize_t n = wb_revision_getxattr(session->history, revision, "system.posix_acl_access", acl, size);

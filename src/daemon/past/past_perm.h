@@ -18,11 +18,12 @@ struct wb_past_perm_query {
     const char *name;        /* of `object` in `dir` just before or after; NULL: `dir` itself is meant */
     struct wb_object object;
     int mask;                /* R_OK, X_OK; everything above must be searchable, too */
-    /* It must be open now, too: 0, -EACCES or another -errno. NULL: it need not. */
+    /* Whether the caller may access the object now, too: 0, -EACCES or another -errno. NULL: that is not required. */
     int (*may_now)(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask);
 };
 
-/* The object as it was at the revision's own moment: 0, -EACCES or another -errno. `mask`: R_OK, W_OK, X_OK. */
+/* Whether the caller could access the object at the moment of the revision: 0, -EACCES or another -errno. `mask`: R_OK,
+ * W_OK, X_OK. */
 int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask);
 
 /* Of this caller; with wb_past_perm_release to be given back at the end of the request. NULL for root: all is open. */

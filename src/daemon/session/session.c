@@ -364,7 +364,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     if (session->store) {
         struct wb_body_summing summing = {.bytes = WB_SUM_AT_END};
 
-        /* Nobody has a file open any more. What a kill kept from being listed is, as far as it is not too much. */
+        /* No file is open any more. Logs that a kill left without a manifest entry get one, within the budget. */
         if (session->recording) {
             wb_manifest_logs_complete(session->store, WB_MANIFEST_BUDGET);
             wb_body_sums_make(session->store, &summing);

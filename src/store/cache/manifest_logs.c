@@ -32,10 +32,10 @@ int wb_store_sync_listed(struct wb_store *store)
 struct completing {
     struct wb_store *store;
     unsigned left;   /* logs that may be opened */
-    unsigned looked; /* logs that were sought in the manifest */
+    unsigned looked; /* logs that were looked up in the manifest */
 };
 
-/* Whether a log may reach further than its entry says: a killed daemon wrote records after it was listed last. */
+/* Whether a log may reach further than its entry says: a killed daemon may have written records after the entry. */
 static bool may_reach_further(const struct wb_store *store, const struct wb_manifest_entry *entry)
 {
     char path[WB_OBJECT_PATH_MAX];
@@ -68,7 +68,7 @@ static int complete_one(void *data, int fd, const char *name)
     /* A log that is about to be removed or replaced must not be opened. */
     if (pthread_mutex_trylock(&completing->store->rewriting) != 0)
         return 1;
-    /* Opening it is enough: a log without an entry is captured. One that cannot be opened has none. */
+    /* Opening it is enough: the next capture lists it. A log that cannot be opened remains without an entry. */
     if (wb_store_get_log(completing->store, object, file, false, &log) == 0)
         wb_store_put_log(completing->store, log);
     pthread_mutex_unlock(&completing->store->rewriting);
@@ -80,7 +80,7 @@ unsigned wb_manifest_logs_complete(struct wb_store *store, unsigned budget)
     struct completing completing = {store, budget, 0};
     int r = 0;
 
-    /* The thread that comes here has other work: the next call goes on with the next shard. */
+    /* The calling thread has other work, so it stops here; the next call goes on with shards that are not complete. */
     for (unsigned shard = 0; store->manifest && r == 0 && completing.looked < budget && shard < WB_SHARDS; shard++) {
         if (!wb_manifest_begin_shard(store->manifest, shard))
             continue;

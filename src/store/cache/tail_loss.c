@@ -15,7 +15,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-/* ---- whether the time can be trusted (log_mtime.c) ------------------------------------------- */
+/* ---- logs whose mtime proves nothing (log_mtime.c) ------------------------------------------- */
 
 bool wb_store_is_mtime_untrusted(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {

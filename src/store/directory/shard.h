@@ -15,6 +15,6 @@
  */
 int wb_shard_each(int dir_fd, unsigned shard, int (*take)(void *data, int fd, const char *name), void *data);
 
-/* wb_store_open_file without a look at the manifest. */
+/* As wb_store_open_file, but does not compare the file with the manifest. */
 int wb_store_open_file_as_is(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
                              int flags);

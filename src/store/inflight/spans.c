@@ -26,7 +26,7 @@
 #define FILE_MAX ((1 + WB_SPANS_MAX) * WB_SPAN_SIZE)
 
 struct table {
-    struct wb_spans_head head; /* `cut` is of struct wb_log_mtimes */
+    struct wb_spans_head head; /* `cut`: as in struct wb_log_mtimes */
     unsigned count;
     struct wb_span spans[WB_SPANS_MAX + 1];
 };
@@ -374,7 +374,7 @@ static void forget_later(struct table *table, int64_t synced)
     unsigned kept = 0;
 
     table->head.floor = MIN(table->head.floor, synced);
-    table->head.from = 0; /* so may marks be */
+    table->head.from = 0; /* marks may be lost as well */
     for (unsigned i = 0; i < table->count; i++) {
         struct wb_span span = {table->spans[i].begin, MIN(table->spans[i].end, synced)};
 
@@ -470,12 +470,12 @@ static void outwait_dead(const struct wb_inflight_tail *tail)
 }
 
 /*
- * The second from which on a look at the tree finds by their ctimes all objects that others rename: the one in the
- * table, or the next. 0: on this file system a rename may leave the ctime as it is.
+ * The second since which the ctimes of objects show all renames by other processes: the one in the table, else the
+ * next second. 0: on this file system a rename may leave the ctime as it is.
  */
 static uint32_t marks_from(const struct wb_store *store, const struct table *table, int64_t begin)
 {
-    /* Before a new store nothing was recorded that a rename could contradict. */
+    /* A new store has no records from before, which a rename could contradict: the present second is early enough. */
     int64_t second = begin / WB_WHEN_SECOND + !store->is_new;
 
     if (store->exchange_hides || second > UINT32_MAX)

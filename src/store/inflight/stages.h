@@ -33,8 +33,8 @@ void wb_stages_remove(struct wb_store *store, int slot);
 int wb_stages_find(const struct wb_store *store, struct wb_object object, struct wb_stage_entry *ret, int *ret_slot);
 
 /*
- * From when on no state needs a GAP of the undo log of `object`. One that was written in a stage stands for changes
- * that count, like the stage, from its end. `skip`: of the walk that met it.
+ * The moment from which on no state needs a GAP of the undo log of `object`. A GAP that was written in a stage stands
+ * for changes that count from the end of the stage, as the stage does. `skip`: of the walk that found the GAP.
  */
 int64_t wb_stages_gap_when(const struct wb_store *store, struct wb_object object, const struct wb_log_skip *skip,
                            const struct wb_record *gap);

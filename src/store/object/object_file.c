@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Opens files of objects. A log is first compared with the manifest, so that one which was cut off or deleted does not
- * look like one that was never written. The other sign of lost records, its time of modification (tail_loss.c), is
- * asked for by wb_store_tail_is_lost.
+ * Opens files of objects. A log is first compared with the manifest, so that a log that was cut off or deleted does not
+ * look like one that was never written. wb_store_tail_is_lost also examines the other sign of lost records, the time of
+ * modification of the log (tail_loss.c).
  */
 #include "store/parts.h"
 
@@ -14,7 +14,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-/* For readers. */
+/* For a process that only reads the store: finds the last record itself. */
 static int look_from_outside(int fd, const struct wb_store *store, int64_t stamp)
 {
     struct wb_log_reader reader;
@@ -29,7 +29,7 @@ static int look_from_outside(int fd, const struct wb_store *store, int64_t stamp
     return r < 0 ? r : wb_log_is_short(store, stamp, r == 0 ? record.when : 0);
 }
 
-/* By the stamps. */
+/* By the times of modification of logs. WB_TAIL_* or -errno. */
 static int look_for_cut(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     _cleanup_close_ int fd = -1;
@@ -59,7 +59,7 @@ static int look_for_cut(const struct wb_store *store, struct wb_object object, e
     return r;
 }
 
-/* By the manifest. If the log was opened for writing, a GAP says what is missing. */
+/* By the manifest. WB_TAIL_* or -errno. A writer opens the log, which records the loss as a GAP. */
 static int look_for_damage(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     struct wb_log *log;
@@ -100,7 +100,7 @@ int wb_store_open_file(const struct wb_store *store, struct wb_object object, en
     if (r == WB_TAIL_DAMAGED && store->logs)
         return -EIO;
     fd = wb_store_open_file_as_is(store, object, file, flags);
-    /* Code that reads the rest of a log also calls wb_store_tail_is_lost. */
+    /* A reader may use the remaining records of a damaged log: it also calls wb_store_tail_is_lost. */
     if (r == WB_TAIL_DAMAGED)
         return fd == -ENOENT ? -EIO : fd;
     if (store->logs && wb_store_has_log((struct wb_store *)store, object, file) == (fd >= 0))

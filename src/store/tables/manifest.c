@@ -635,7 +635,7 @@ int wb_manifest_open(struct wb_store *store)
     store->manifest = manifest;
     r = open_shards(store);
     if (r < 0) {
-        /* No shard may be marked as complete by one that did not begin properly. */
+        /* A manifest that could not be opened must not mark shards as complete. */
         manifest->shards_damaged = true;
         store->manifest = wb_manifest_free(store);
     }
@@ -1103,7 +1103,7 @@ bool wb_manifest_begin_shard(struct wb_manifest *manifest, unsigned shard)
         return false;
     pthread_mutex_lock(&manifest->pending_lock);
     complete = bit_get(manifest->shards.complete, shard);
-    /* Whatever is withdrawn from now on, or finds no room, makes it incomplete again. */
+    /* An entry that is withdrawn from now on, or for which there is no room, makes the shard incomplete again. */
     bit_set(manifest->shards.complete, shard, true);
     pthread_mutex_unlock(&manifest->pending_lock);
     return !complete;

@@ -8,7 +8,7 @@
  * one hash table per shard (format.h, manifest/xx). An entry is a lower bound: a log may reach further, but one that
  * reaches less far, or is not there, was damaged. To keep that true at every instant,
  *
- * - an entry is written only after the log is on stable storage as far as the entry says (wb_manifest_flush);
+ * - an entry is written only after the log is on stable storage as far as the entry says (wb_manifest_write);
  * - an entry is withdrawn, durably, before its log is removed, replaced or cut (wb_manifest_withdraw).
  *
  * So a crash leaves entries that say too little, never too much. The background thread goes through the shards that
@@ -77,14 +77,16 @@ void wb_manifest_note_burial(struct wb_store *store, struct wb_object object);
 int wb_manifest_next_unsummed(struct wb_store *store);
 
 /*
- * Writes entries for appended records (cache/manifest_logs.h): capture and put before, write after everything has been
- * brought to stable storage. One thread at a time. `data`: the manifest; false: there is no room for the entry.
+ * Writes entries for appended records (cache/manifest_logs.h): the caller captures and puts them, brings everything to
+ * stable storage, and then writes them. One thread at a time. wb_manifest_put is a wb_log_lister, whose `data` is the
+ * manifest; it returns false if there is no room for the entry.
  */
 void wb_manifest_capture(struct wb_manifest *manifest);
 bool wb_manifest_put(void *data, const struct wb_manifest_entry *entry);
 void wb_manifest_write(struct wb_store *store);
 
-/* Whether a shard may lack entries, and can be completed: it counts as complete from now on, unless it is given up. */
+/* Returns whether a shard may lack entries and can be completed. It counts as complete from now on, until the caller
+ * gives it up because it could not add all entries. */
 bool wb_manifest_begin_shard(struct wb_manifest *manifest, unsigned shard);
 void wb_manifest_give_up_shard(struct wb_manifest *manifest, unsigned shard);
 
