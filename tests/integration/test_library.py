@@ -391,6 +391,17 @@ def test_one_header_is_installed(installed):
     assert [path.name for path in installed[0].rglob("include/wayback/*")] == ["wayback.h"]
 
 
+def test_installed_tools_find_the_library(installed):
+    """Without a run of ldconfig, and below any prefix."""
+    tools = sorted(path for path in installed[0].rglob("bin/v*"))
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    assert len(tools) > 12
+    for tool in tools:
+        done = subprocess.run([tool, "--version"], env=environment, check=False, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        assert (done.returncode, done.stdout.split()[:1]) == (0, [tool.name]), done.stdout
+
+
 @pytest.mark.parametrize("compiler", [["cc", "-std=c11"], ["c++", "-x", "c++"]], ids=["c", "cxx"])
 def test_the_example_runs_with_the_installed_library(compiler, installed, mount, tmp_path, wayback):
     if not shutil.which(compiler[0]) or not shutil.which("pkg-config"):
