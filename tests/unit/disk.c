@@ -1251,3 +1251,23 @@ unsigned disk_each_stop(const struct disk_trial *trial)
     }
     return runs;
 }
+
+int disk_run(const char *suite, const TTest *test, int count, const char *(*name_of)(int i))
+{
+    Suite *all = suite_create(suite);
+    SRunner *runner;
+    int failed;
+
+    for (int i = 0; i < count; i++) {
+        TCase *tcase = tcase_create(name_of(i));
+
+        tcase_set_timeout(tcase, 500);
+        tcase_add_loop_test(tcase, test, i, i + 1);
+        suite_add_tcase(all, tcase);
+    }
+    runner = srunner_create(all);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

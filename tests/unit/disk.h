@@ -13,6 +13,7 @@
  * docs/contributing.md has the recipe.
  */
 
+#include <check.h>
 #include <stdbool.h>
 
 enum disk_way {
@@ -76,3 +77,9 @@ unsigned disk_each_stop(const struct disk_trial *trial);
 
 /* Returns `data` of the present trial. */
 const void *disk_data(void);
+
+/*
+ * A test program of trials: runs `test` with _i from 0 to count - 1, each as the test case `name_of(_i)`. Returns the
+ * exit status.
+ */
+int disk_run(const char *suite, const TTest *test, int count, const char *(*name_of)(int i));

@@ -286,23 +286,13 @@ START_TEST(an_end_anywhere_leaves_before_or_after)
 }
 END_TEST
 
+static const char *name_of(int i)
+{
+    return operations[i].name;
+}
+
 int main(void)
 {
-    Suite *suite = suite_create("recover");
-    SRunner *runner;
-    int failed;
-
     tree_index_stride = 150; /* ends before, in and after an INDEX, too */
-    for (int i = 0; i < (int)G_N_ELEMENTS(operations); i++) {
-        TCase *tcase = tcase_create(operations[i].name);
-
-        tcase_set_timeout(tcase, 300);
-        tcase_add_loop_test(tcase, an_end_anywhere_leaves_before_or_after, i, i + 1);
-        suite_add_tcase(suite, tcase);
-    }
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return disk_run("recover", an_end_anywhere_leaves_before_or_after, G_N_ELEMENTS(operations), name_of);
 }

@@ -365,22 +365,12 @@ START_TEST(an_end_anywhere_keeps_what_is_kept)
 }
 END_TEST
 
+static const char *name_of(int i)
+{
+    return jobs[i].name;
+}
+
 int main(void)
 {
-    Suite *suite = suite_create("maintain_ends");
-    SRunner *runner;
-    int failed;
-
-    for (int i = 0; i < (int)G_N_ELEMENTS(jobs); i++) {
-        TCase *tcase = tcase_create(jobs[i].name);
-
-        tcase_set_timeout(tcase, 500);
-        tcase_add_loop_test(tcase, an_end_anywhere_keeps_what_is_kept, i, i + 1);
-        suite_add_tcase(suite, tcase);
-    }
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return disk_run("maintain_ends", an_end_anywhere_keeps_what_is_kept, G_N_ELEMENTS(jobs), name_of);
 }

@@ -376,22 +376,12 @@ START_TEST(an_end_anywhere_leaves_a_store)
 }
 END_TEST
 
+static const char *name_of(int i)
+{
+    return jobs[i].name;
+}
+
 int main(void)
 {
-    Suite *suite = suite_create("store_ends");
-    SRunner *runner;
-    int failed;
-
-    for (int i = 0; i < (int)G_N_ELEMENTS(jobs); i++) {
-        TCase *tcase = tcase_create(jobs[i].name);
-
-        tcase_set_timeout(tcase, 500);
-        tcase_add_loop_test(tcase, an_end_anywhere_leaves_a_store, i, i + 1);
-        suite_add_tcase(suite, tcase);
-    }
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return disk_run("store_ends", an_end_anywhere_leaves_a_store, G_N_ELEMENTS(jobs), name_of);
 }
