@@ -241,7 +241,7 @@ class Programs:
         """The reports of the sanitizers since the last call."""
         text = ""
         for path in sorted(self.sanitizer_logs.iterdir()):
-            text += path.read_text(errors="replace")
+            text += path.read_text(errors="replace") or f"{path.name} could not be written\n"
             path.unlink()
         # The search for leaks met a thread that was just ending: it says so, and finds nothing less.
         return re.sub(r"==\d+==Unable to get registers from thread \d+\.\n", "", text)
