@@ -118,7 +118,9 @@ class FileSystems:
         self.base = base
         self.roots = {}
 
-    def make(self, kind, name, size):
+    def make(self, kind, name, size, fails=False):
+        """fails: it will be shut down. ext4 then discards the blocks that changes had freed, though these changes are
+        lost: synced content reads as zeros."""
         root = self.base / name
         root.mkdir()
         if kind == "tmpfs":
@@ -128,7 +130,8 @@ class FileSystems:
             with open(image, "wb") as stream:
                 stream.truncate(size << 20)
             run(*MAKE[kind], image)
-            run("mount", "-o", f"loop{WITHOUT_FLUSH.get(kind, '')}{',discard' if MEMORY else ''}", image, root)
+            discard = ",discard" if MEMORY and not fails else ""
+            run("mount", "-o", f"loop{WITHOUT_FLUSH.get(kind, '')}{discard}", image, root)
         root.chmod(0o755)
         return root
 

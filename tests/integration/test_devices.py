@@ -28,7 +28,7 @@ class Device:
 
     def __init__(self, maker):
         self.file_systems = maker.file_systems
-        self.root = maker.file_systems.make("ext4", f"device-{time.time_ns()}", 48)
+        self.root = maker.file_systems.make("ext4", f"device-{time.time_ns()}", 48, fails=True)
         self.tree = self.root / "tree"
         self.tree.mkdir(mode=0o755)
 

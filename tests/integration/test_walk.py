@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A short walk over everything that can happen to a tree (tests/walk). tests/soak/walk continues for any length of
 time."""
+import os
 import sys
 from pathlib import Path
 
@@ -49,3 +50,21 @@ def test_nothing_is_refused_if_everything_was_recorded(walk_of, kind, seed):
 def test_one_changed_byte_of_an_answer_is_found(walk_of):
     outcome = walk_of("ext4", 3, sound=True).run(4, walk.Spoiler())
     assert len(outcome.wrong) == 1 and "content is" in outcome.wrong[0]
+
+
+@pytest.mark.parametrize("kind", walk.CUTTABLE)
+def test_a_power_cut_leaves_the_disk_as_it_was(maker, kind):
+    """A walk would take what the file system itself destroys for a wrong version."""
+    place = walk.Place(maker, kind, f"cut-{kind}-{os.getpid()}")
+    root = place.disk("src", 320)
+    path, synced, lost = root / "file", os.urandom(70000), b"cut off"
+    try:
+        with open(path, "wb", buffering=0) as stream:
+            stream.write(synced)
+            os.fsync(stream.fileno())
+        path.write_bytes(lost)
+        place.cut(root)
+        place.back(root)
+        assert path.read_bytes() in (synced, lost)
+    finally:
+        place.close()

@@ -238,7 +238,7 @@ class Place:
         self.made = []
 
     def disk(self, name, size=640):
-        root = self.maker.file_systems.make(self.kind, f"walk-{self.number}-{name}", size)
+        root = self.maker.file_systems.make(self.kind, f"walk-{self.number}-{name}", size, fails=True)
         self.made.append(root)
         return root
 
