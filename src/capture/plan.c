@@ -4,6 +4,7 @@
 #include "capture/unseen.h"
 #include "format/object_key.h"
 #include "store/cache/gaps.h"
+#include "store/inflight/spans.h"
 #include "store/object/log_index.h"
 #include "store/tables/spenders.h"
 #include "store/timeline/timeline.h"
@@ -441,6 +442,7 @@ void wb_capture_end(struct wb_change *change, int result)
 {
     struct wb_inflight_aside left = {.when = change->when};
 
+    wb_spans_reach(change->store);
     end_gaps(change);
     if (change->when == 0)
         return;

@@ -77,8 +77,34 @@ static int holds(const struct suspect *suspect, int dir_fd, const char *name, st
     *ret_there = r >= 0 || r == -EXDEV;
     if (r < 0)
         return r == -ENOENT || r == -EXDEV ? 0 : r;
-    wb_spans_extend(suspect->store, suspect->when, attrs.ctime);
     return wb_object_equal(found, object);
+}
+
+/* Counts the times of an object that is there as those of the change. */
+static void extend_to(const struct suspect *suspect, int dir_fd, const char *name)
+{
+    struct wb_attrs attrs;
+
+    if (wb_object_stat(NULL, dir_fd, name, NULL, &attrs, NULL) == 0)
+        wb_spans_extend(suspect->store, suspect->when, attrs.ctime);
+}
+
+/* The same for all objects that a change of names gave new times, at whatever call it ended. */
+static void extend_to_names(const struct suspect *suspect)
+{
+    for (unsigned i = 0; i < suspect->slot_count; i++) {
+        const struct suspect_slot *slot = &suspect->slots[i];
+        _cleanup_close_ int fd = open_dir(suspect, slot->dir), buried = -1;
+
+        if (slot->present)
+            buried = wb_grave_open(suspect->store, slot->object, slot->is_dir, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (buried >= 0)
+            extend_to(suspect, buried, NULL);
+        if (fd < 0)
+            continue;
+        extend_to(suspect, fd, NULL);
+        extend_to(suspect, fd, slot->name);
+    }
 }
 
 /* Whether every name is as it was before the change: 1, 0, or -errno if that cannot be determined. */
@@ -87,16 +113,11 @@ static int suspect_names_untouched(const struct suspect *suspect)
     for (unsigned i = 0; i < suspect->slot_count; i++) {
         const struct suspect_slot *slot = &suspect->slots[i];
         _cleanup_close_ int fd = open_dir(suspect, slot->dir);
-        struct wb_attrs attrs;
         bool there;
         int r;
 
         if (fd < 0)
             return fd;
-        r = wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL);
-        if (r < 0)
-            return r;
-        wb_spans_extend(suspect->store, suspect->when, attrs.ctime);
         r = holds(suspect, fd, slot->name, slot->object, &there);
         if (r < 0)
             return r;
@@ -396,6 +417,7 @@ static int examine(struct suspect *suspect)
     }
     if (!recorded)
         return 0;
+    extend_to_names(suspect);
     for (unsigned i = 0; suspect->op == WB_OP_RESTORE && i < suspect->log_count; i++) {
         r = wb_restore_take_back(suspect->store, suspect->logs[i].object);
         if (r < 0)

@@ -314,7 +314,7 @@ void wb_spans_enter(struct wb_store *store)
     pthread_mutex_unlock(&spans->lock);
 }
 
-void wb_spans_leave(struct wb_store *store)
+void wb_spans_reach(struct wb_store *store)
 {
     struct wb_spans *spans = store->spans;
     int64_t now;
@@ -330,6 +330,15 @@ void wb_spans_leave(struct wb_store *store)
         pthread_mutex_unlock(&spans->lock);
     }
     raise_word(store, &spans->end, TAIL_WORD(end), now);
+}
+
+void wb_spans_leave(struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+
+    if (!spans || !spans->writes)
+        return;
+    wb_spans_reach(store);
     /* Last: a thread that finds none active reads the end after this. */
     atomic_fetch_sub(&spans->active, 1);
 }

@@ -39,6 +39,11 @@ struct wb_spans *wb_spans_free(struct wb_store *store);
  */
 void wb_spans_enter(struct wb_store *store);
 void wb_spans_leave(struct wb_store *store);
+/*
+ * Between those two, after a change was made and before its slot in `inflight` is freed: the change counts as recorded
+ * wherever the process is killed, since recovery looks at a change that has a slot.
+ */
+void wb_spans_reach(struct wb_store *store);
 
 static inline void wb_spans_leavep(struct wb_store **store)
 {
