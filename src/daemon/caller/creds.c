@@ -53,16 +53,30 @@ static int keep_needed_capabilities(void)
     return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
 }
 
+/*
+ * The kernel sends only the first group of a caller; the others are in /proc/PID/status. They are unknown if /proc
+ * hides the process (hidepid), or if the process is in a PID namespace that the daemon does not see.
+ */
+struct groups {
+    bool complete; /* these are all */
+    size_t count;
+    gid_t ids[WB_GROUPS_MAX];
+};
+
+static void read_groups(fuse_req_t req, struct groups *ret)
+{
+    int count = fuse_req_getgroups(req, WB_GROUPS_MAX, ret->ids);
+
+    ret->complete = count >= 0 && count <= WB_GROUPS_MAX;
+    ret->count = (size_t)CLAMP(count, 0, WB_GROUPS_MAX);
+}
+
 static int take_groups(fuse_req_t req)
 {
-    gid_t groups[WB_GROUPS_MAX];
-    int count = fuse_req_getgroups(req, WB_GROUPS_MAX, groups);
+    struct groups groups;
 
-    if (count < 0)
-        return count;
-    if (count > WB_GROUPS_MAX)
-        count = WB_GROUPS_MAX;
-    return syscall(SYS_setgroups, (size_t)count, groups) < 0 ? -errno : 0;
+    read_groups(req, &groups);
+    return syscall(SYS_setgroups, groups.count, groups.ids) < 0 ? -errno : 0;
 }
 
 static bool is_root_alone(const struct wb_session *session, const struct fuse_ctx *caller)
@@ -123,18 +137,24 @@ void wb_creds_leave(struct wb_creds *creds)
     *creds = (struct wb_creds){0};
 }
 
-bool wb_caller_in_group(fuse_req_t req, gid_t gid)
+enum membership { OUTSIDE, INSIDE, UNKNOWN };
+
+static enum membership is_member(fuse_req_t req, gid_t gid)
 {
-    gid_t groups[WB_GROUPS_MAX];
-    int count;
+    struct groups groups;
 
     if (fuse_req_ctx(req)->gid == gid)
-        return true;
-    count = fuse_req_getgroups(req, WB_GROUPS_MAX, groups);
-    for (int i = 0; i < count && i < WB_GROUPS_MAX; i++)
-        if (groups[i] == gid)
-            return true;
-    return false;
+        return INSIDE;
+    read_groups(req, &groups);
+    for (size_t i = 0; i < groups.count; i++)
+        if (groups.ids[i] == gid)
+            return INSIDE;
+    return groups.complete ? OUTSIDE : UNKNOWN;
+}
+
+bool wb_caller_in_group(fuse_req_t req, gid_t gid)
+{
+    return is_member(req, gid) == INSIDE;
 }
 
 /* What a caller may do to an inode: asked of the kernel under the caller's identity, or worked out. */
@@ -143,30 +163,6 @@ static int ask_kernel(int fd, int mask)
 {
     /* glibc's faccessat looks at the mode alone where it knows no faccessat2. */
     return syscall(SYS_faccessat2, fd, "", mask, AT_EMPTY_PATH | AT_EACCESS) < 0 ? -errno : 0;
-}
-
-/* With file system identity, groups and capabilities of the caller, for this thread alone. */
-static int ask_as_caller(fuse_req_t req, int fd, int mask)
-{
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
-    gid_t groups[WB_GROUPS_MAX];
-    int count = fuse_req_getgroups(req, WB_GROUPS_MAX, groups);
-    int r;
-
-    /* Without its groups a caller may do less, never more. */
-    if (count < 0)
-        count = 0;
-    if (count > WB_GROUPS_MAX)
-        count = WB_GROUPS_MAX;
-    if (syscall(SYS_setgroups, (size_t)count, groups) < 0)
-        return -errno;
-    syscall(SYS_setfsgid, ctx->gid);
-    syscall(SYS_setfsuid, ctx->uid);
-    r = ask_kernel(fd, mask);
-    syscall(SYS_setfsuid, 0);
-    syscall(SYS_setfsgid, 0);
-    syscall(SYS_setgroups, (size_t)0, NULL);
-    return r;
 }
 
 static int work_out(fuse_req_t req, int fd, int mask)
@@ -183,6 +179,28 @@ static int work_out(fuse_req_t req, int fd, int mask)
     return wb_caller_would(req, st.st_mode, st.st_uid, st.st_gid, acl, n > 0 ? (size_t)n : 0, mask)
                ? 0
                : -EACCES;
+}
+
+/*
+ * With file system identity, groups and capabilities of the caller, for this thread alone. A group may have less than
+ * all others, so if not all groups are known, the mode and the ACL must permit it whichever they are.
+ */
+static int ask_as_caller(fuse_req_t req, int fd, int mask)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    struct groups groups;
+    int r;
+
+    read_groups(req, &groups);
+    if (syscall(SYS_setgroups, groups.count, groups.ids) < 0)
+        return -errno;
+    syscall(SYS_setfsgid, ctx->gid);
+    syscall(SYS_setfsuid, ctx->uid);
+    r = ask_kernel(fd, mask);
+    syscall(SYS_setfsuid, 0);
+    syscall(SYS_setfsgid, 0);
+    syscall(SYS_setgroups, (size_t)0, NULL);
+    return r < 0 || groups.complete ? r : work_out(req, fd, mask);
 }
 
 /* What owner, group and all others may do, and no ACL says otherwise, anybody may: nobody's groups need be known. */
@@ -234,33 +252,37 @@ static struct acl_entry entry_at(const uint8_t *acl, size_t offset)
     };
 }
 
+/* Any entry for a group of the caller's permits it; if there is one, the bits for all others do not count. */
 static bool acl_would(fuse_req_t req, uint32_t mode, uint32_t gid, const uint8_t *acl, size_t length,
                       unsigned want)
 {
     unsigned limit = (mode >> 3) & 7; /* the mask, where there is one */
-    bool member = false;
+    bool member = false, could_be_refused = false;
 
     for (size_t i = WB_ACL_HEAD; i + WB_ACL_ENTRY <= length; i += WB_ACL_ENTRY) {
         struct acl_entry entry = entry_at(acl, i);
-        bool mine = false;
+        bool permits = (entry.permissions & limit & want) == want;
+        enum membership mine = OUTSIDE;
 
         if (entry.tag == WB_ACL_USER && entry.id == fuse_req_ctx(req)->uid)
-            return (entry.permissions & limit & want) == want;
+            return permits;
         if (entry.tag == WB_ACL_GROUP_OBJ)
-            mine = wb_caller_in_group(req, gid);
+            mine = is_member(req, gid);
         else if (entry.tag == WB_ACL_GROUP)
-            mine = wb_caller_in_group(req, entry.id);
-        if (mine && (entry.permissions & limit & want) == want)
+            mine = is_member(req, entry.id);
+        if (mine == INSIDE && permits)
             return true;
-        member = member || mine;
+        member = member || mine == INSIDE;
+        could_be_refused = could_be_refused || (mine == UNKNOWN && !permits);
     }
-    return !member && (mode & want) == want;
+    return !member && !could_be_refused && (mode & want) == want;
 }
 
 bool wb_caller_would(fuse_req_t req, uint32_t mode, uint32_t uid, uint32_t gid, const void *acl,
                      size_t length, int mask)
 {
     unsigned want = (unsigned)mask & 7; /* R_OK, W_OK, X_OK are the bits of a mode */
+    enum membership member;
 
     if (fuse_req_ctx(req)->uid == 0)
         return true;
@@ -268,9 +290,8 @@ bool wb_caller_would(fuse_req_t req, uint32_t mode, uint32_t uid, uint32_t gid, 
         return ((mode >> 6) & want) == want;
     if (length > WB_ACL_HEAD)
         return acl_would(req, mode, gid, acl, length, want);
-    if (wb_caller_in_group(req, gid))
-        return ((mode >> 3) & want) == want;
-    return (mode & want) == want;
+    member = is_member(req, gid);
+    return (member == OUTSIDE || ((mode >> 3) & want) == want) && (member == INSIDE || (mode & want) == want);
 }
 
 size_t wb_xattr_list_filter(fuse_req_t req, char *list, size_t length)

@@ -22,7 +22,7 @@ int wb_creds_enter(struct wb_creds *creds, const struct wb_session *session, fus
 int wb_creds_enter_caller(struct wb_creds *creds, const struct wb_session *session, const struct fuse_ctx *caller);
 void wb_creds_leave(struct wb_creds *creds);
 
-/* Whether the caller is in the group, by its own or a supplementary one. */
+/* Whether the caller is known to be in the group, by its own or a supplementary one. */
 bool wb_caller_in_group(fuse_req_t req, gid_t gid);
 
 /*
@@ -35,7 +35,8 @@ int wb_caller_may(const struct wb_session *session, fuse_req_t req, int fd, int 
 /* Longer ACLs than this are refused to everybody they do not name by owner or mode. */
 #define WB_ACL_MAX 4096
 
-/* What mode, owner and access ACL (system.posix_acl_access, `length` 0: none) mean for the caller. */
+/* What mode, owner and access ACL (system.posix_acl_access, `length` 0: none) mean for the caller; if not all of their
+ * groups are known, false unless it is true whichever they are. */
 bool wb_caller_would(fuse_req_t req, uint32_t mode, uint32_t uid, uint32_t gid, const void *acl,
                      size_t length, int mask);
 
