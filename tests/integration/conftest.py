@@ -14,6 +14,7 @@ import stat
 import sys
 import tempfile
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from mounts import BUILD, NOBODY, QUICK, Mount, Programs, is_sanitized, mounted_
 NO_MOUNT = bool(os.environ.get("WAYBACK_NO_MOUNT"))
 DAEMON = BUILD / "src/daemon/wayback"
 # Properties that must hold on each of them are tested without sanitizers, which check our own memory: only two kinds
-# take different code paths of ours, with clones and without.
+# take different code paths of ours, with clones and without; is_chosen() has more.
 SANITIZED = DAEMON.exists() and is_sanitized(DAEMON)
 KINDS = ("ext4", "btrfs") if SANITIZED else ("ext4", "xfs", "btrfs", "tmpfs")
 # Nor does a mount depend on its user; the code of ours that does is covered by the tests that use a user_mount.
@@ -45,6 +46,13 @@ MEMORY = os.environ.get("WAYBACK_TEST_DIR")  # for the images; space of deleted 
 PROCESSORS = sorted(os.sched_getaffinity(0))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 AT_ONCE = re.compile(r"\b(threading|Popen|begin_child|crowd|thinning)\b")
+TIMES = Path(__file__).with_name("times")  # lines of "SECONDS FILE::FUNCTION", by scripts/test-times
+SHORT = 0.3  # seconds, in that file
+
+
+def pytest_addoption(parser):
+    parser.addoption("--short", action="store_true",
+                     help="only the tests that take little time, and at least the shortest of each file")
 
 
 def pytest_configure(config):
@@ -105,10 +113,51 @@ def pytest_runtest_setup(item):
     os.sched_setaffinity(0, mine)
 
 
-def pytest_collection_modifyitems(items):
+def function_of(item):
+    return f"{item.path.stem}::{item.originalname}"
+
+
+def short_ones(items):
+    """Tests whose time is not known are among them."""
+    times = {}
+    for line in TIMES.read_text(encoding="ascii").splitlines():
+        seconds, function = line.split()
+        times[function] = float(seconds)
+    shortest = {}
+    for item in items:
+        function = function_of(item)
+        shortest[item.path] = min(shortest.get(item.path, (1e9, "")), (times.get(function, 0), function))
+    return [item for item in items
+            if times.get(function_of(item), 0) < SHORT or shortest[item.path][1] == function_of(item)]
+
+
+@functools.cache
+def is_about_clones(path):
+    return re.search(r"clone|reflink", path.read_text(encoding="utf-8"), re.IGNORECASE) is not None
+
+
+def is_chosen(item):
+    """With sanitizers, each test meets one kind of file system: which one, its name decides. A fault in the use of memory
+    shows on either, unless it is in the code for clones. A test that lists its kinds itself meets all of those."""
+    kind = item.callspec.params.get("kind") if hasattr(item, "callspec") else None
+    if kind not in KINDS or is_about_clones(item.path) or \
+            any("kind" in re.split(r"\W+", str(marker.args[0])) for marker in item.iter_markers("parametrize")):
+        return True
+    name = function_of(item) + item.callspec.id.replace(kind, "")
+    return KINDS[zlib.crc32(name.encode()) % len(KINDS)] == kind
+
+
+def pytest_collection_modifyitems(config, items):
     if NO_MOUNT:
         for item in items:
             item.add_marker(pytest.mark.skip(reason="--no-mount"))
+    chosen = [item for item in items if not SANITIZED or is_chosen(item)]
+    if config.option.short:
+        chosen = short_ones(chosen)
+    left_out = set(items) - set(chosen)
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = chosen
 
 
 class FileSystems:

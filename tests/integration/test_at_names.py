@@ -14,7 +14,6 @@ NAMES = [f"{base}@{version}" for base in ("sdk", "one", "") for version in (*VER
 # In a program of its own: the kernel lets the daemon inspect a process that has not changed its user since execve(2).
 PROGRAM = """
 import errno, os, socket, sys
-name = sys.argv[1]
 def opened(flags):
     return lambda: os.close(os.open(name, flags, 0o644))
 def made(function):
@@ -37,10 +36,11 @@ ways = {
     "unlink": lambda: os.unlink(name),
     "rmdir": lambda: os.rmdir(name),
 }
-try:
-    ways[sys.argv[2]]()
-except OSError as error:
-    print(errno.errorcode[error.errno])
+for name in sys.argv[2:]:
+    try:
+        ways[sys.argv[1]]()
+    except OSError as error:
+        print(errno.errorcode[error.errno])
 """
 CREATIONS = ("mkdir", "symlink", "link", "rename", "mkfifo", "bind", "excl", "trunc", "touch")
 
@@ -64,20 +64,24 @@ def shell(tree, script):
     return tree.tool("env", "-C", tree.path, "sh", "-ec", script, user=tree.who).stdout
 
 
-def act(tree, name, way):
-    """The error's name, or nothing."""
-    return tree.tool("env", "-C", tree.path, sys.executable, "-IS", "-c", PROGRAM, name, way, user=tree.who).stdout.strip()
+def act(tree, way, *names):
+    """The names of the errors, or nothing."""
+    program = tree.tool("env", "-C", tree.path, sys.executable, "-IS", "-c", PROGRAM, way, *names, user=tree.who)
+    return program.stdout.strip()
 
 
 @pytest.mark.parametrize("way", CREATIONS)
 def test_a_name_of_the_past_can_be_created(tree, way):
-    for name in NAMES:
-        before = shell(tree, f"stat -c %F:%s '{name}'")
-        assert act(tree, name, way) == "", name
-        assert name in shell(tree, "ls -A").split()
+    """One of them in a program that creates nothing else, and all of them together."""
+    status = f"stat -c %n:%F:%s {' '.join(NAMES)}"
+    before = shell(tree, status)
+    remove = "rmdir" if way == "mkdir" else "unlink"
+    for names in ([NAMES[0]], [NAMES[-1]], NAMES):
+        assert act(tree, way, *names) == "", names
+        assert set(names) == set(shell(tree, "ls -A").split()) - {"sdk", "one"}
         # Removed, it means the past again.
-        assert act(tree, name, "rmdir" if way == "mkdir" else "unlink") == "", name
-        assert shell(tree, f"stat -c %F:%s '{name}'") == before
+        assert act(tree, remove, *names) == "", names
+        assert shell(tree, status) == before
     assert shell(tree, "cat one@v sdk@v/f") == "onethen"
 
 
@@ -87,7 +91,7 @@ def test_the_past_is_still_read_only(tree):
                              ("one@v", "write", "EROFS"),
                              # As sqlite3 opens a database, with reading as its fallback.
                              ("one@v", "open", "EROFS")):
-        assert act(tree, name, way) == error, (name, way)
+        assert act(tree, way, name) == error, (name, way)
         shell(tree, "rm -f source")
     assert shell(tree, "cat one@v sdk@v/f; ls -A") == "onethenone\nsdk\n"
 

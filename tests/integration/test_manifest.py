@@ -14,7 +14,7 @@ from treestate import state_of
 
 SECTOR = 512
 STEPS = 40 if QUICK else 70
-LOOKED_AT = 8 if QUICK else 14
+LOOKED_AT = 5 if QUICK else 8  # moments after each damage; those of the next one are others
 SEEDS = (1,) if QUICK else (1, 2, 3)
 
 
