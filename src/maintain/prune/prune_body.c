@@ -16,6 +16,9 @@
  *  - no remaining record mentions it, in catalogs all of which were read after it was found;
  *  - it did not change since it was found, so that nothing was done to it while these were read;
  *  - a file has no other name, and no process has it open.
+ *
+ * Of a packed file, a crash may have left the name of its bundle alone. That is removed if no remaining record mentions
+ * the file.
  */
 
 /* So many at a time; the others have their turn when it is done again. */
@@ -66,6 +69,14 @@ static bool is_old(const struct wb_prune *prune, struct wb_prune_body *body, con
            (body->lost_before = is_lost_before(prune, body->object, st));
 }
 
+static void add_body(struct wb_prune *prune, const struct wb_prune_body *body)
+{
+    if (prune->bodies->len < BODIES_MAX)
+        g_array_append_vals(prune->bodies, body, 1);
+    else
+        prune->more_bodies = true;
+}
+
 static int look_at(void *data, int dir_fd, const char *name)
 {
     struct wb_prune *prune = data;
@@ -79,16 +90,31 @@ static int look_at(void *data, int dir_fd, const char *name)
         return 0;
     body.ctime = st.st_ctim;
     body.is_dir = file == WB_FILE_DIR;
-    if (prune->bodies->len < BODIES_MAX)
-        g_array_append_val(prune->bodies, body);
-    else
-        prune->more_bodies = true;
+    add_body(prune, &body);
+    return 0;
+}
+
+static int look_at_bundle(void *data, int dir_fd, const char *name)
+{
+    struct wb_prune *prune = data;
+    struct wb_prune_body body = {.only_bundle = true};
+    enum wb_object_file file;
+
+    if (wb_object_file_parse(name, &body.object, &file) < 0 || file != WB_FILE_BUNDLE ||
+        wb_grave_has(prune->store, body.object, false) != 0 ||
+        (prune->options.own_limit && prune->options.own_limit(prune->options.own_data, body.object) == 0))
+        return 0;
+    add_body(prune, &body);
     return 0;
 }
 
 int wb_prune_find_bodies(struct wb_prune *prune, unsigned shard)
 {
-    return prune->store->grave_fd < 0 ? 0 : wb_shard_each(prune->store->grave_fd, shard, look_at, prune);
+    int r = prune->store->grave_fd < 0 ? 0 : wb_shard_each(prune->store->grave_fd, shard, look_at, prune);
+
+    if (r == 0 && prune->store->grave_fd >= 0)
+        r = wb_shard_each(prune->store->dir_fd, shard, look_at_bundle, prune);
+    return r;
 }
 
 void wb_prune_sort_bodies(struct wb_prune *prune)
@@ -162,6 +188,17 @@ static void note_bundle(struct wb_prune *prune, struct wb_object object)
     wb_bundle_free(bundle);
 }
 
+/* As remove_body, and its content goes from a bundle that others need, too. */
+static int remove_only_bundle(struct wb_prune *prune, const struct wb_prune_body *body)
+{
+    int r = wb_grave_has(prune->store, body->object, false);
+
+    if (r != 0 || prune->options.dry_run)
+        return MIN(r, 0);
+    note_bundle(prune, body->object);
+    return wb_bundle_drop(prune->store, body->object);
+}
+
 /* With the tree owned, and nobody writing logs anew. The body goes last: by it the rest is found again. */
 static int remove_body(struct wb_prune *prune, struct wb_prune_body *body)
 {
@@ -170,6 +207,8 @@ static int remove_body(struct wb_prune *prune, struct wb_prune_body *body)
     struct stat st;
     int r;
 
+    if (body->only_bundle)
+        return remove_only_bundle(prune, body);
     wb_object_path(body->object, file, path);
     if (fstatat(prune->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;

@@ -14,6 +14,7 @@ struct wb_prune_body {
     struct timespec ctime; /* as it was found: adding or removing a name changes it     */
     bool is_dir, needed;
     bool lost_before; /* packed: its bundle shows that it was lost before the horizon      */
+    bool only_bundle; /* nothing is left of it but the name of its bundle                  */
 };
 
 struct wb_prune {
