@@ -680,6 +680,69 @@ def test_a_directory_and_a_file_that_others_exchanged(maker, kind):
     assert (copy.start().path / "beside/file").read_bytes() == b"second"
 
 
+def shown_by_tools(mount, path, when):
+    """What the tools take for the content of then: that of vextract, and that of vrevert, which is undone; None where
+    there was nothing, EIO where they refuse."""
+    answers = []
+    file, target = mount.path / path, mount.path.with_name("extracted")
+    target.unlink(missing_ok=True)
+    result = mount.run_tool("vextract", "--time", epoch(when), "-o", target, file)
+    answers.append(target.read_bytes() if target.exists() else None if "did not exist" in result.stdout else errno.EIO)
+    now = content_of(file)
+    result = mount.run_tool("vrevert", "--time", epoch(when), file)
+    answers.append(content_of(file) if result.returncode == 0 else errno.EIO)
+    if content_of(file) != now:
+        file.write_bytes(now)
+    result = mount.run_tool("vdiff", "--time", epoch(when), file)
+    if "not known" in result.stdout or result.returncode > 1:
+        answers.append(errno.EIO)
+    return answers
+
+
+@pytest.mark.parametrize("below", ["", "up/"], ids=["root", "below"])
+def test_sibling_directories_that_others_exchanged(maker, kind, below):
+    """On XFS they keep their times of change: neither may get the history of the other in a copy."""
+    source = maker.tree(kind)
+    if not can_exchange(source):
+        pytest.skip(f"{kind} cannot exchange files")
+    mount = maker.mount("allow_other", source=source)
+    twins = (f"{below}a/f", f"{below}b/f")
+    watched = Watched(mount, *twins, f"{below}a/only")
+    for path in twins:
+        (mount.path / path).parent.mkdir(parents=True)
+    (mount.path / below / "a/only").write_bytes(b"only")
+    for content in (b"1", b"2", b"3"):
+        for path in twins:
+            (mount.path / path).write_bytes(path.encode() + content)
+            watched.note()
+    mount.stop()
+    next_tick()
+    renameat2(source / below / "a", source / below / "b", EXCHANGE)
+    mark_what_others_changed(mount, 1 if kind == "xfs" else 3)
+    watched.check(mount)
+    # In the first tree each file keeps its own past, or that is refused.
+    mount.start()
+    mount.expect(r"(is|are) not known")
+    for when, contents in watched.expected:
+        for path, other in (twins, twins[::-1]):
+            answers = [content_of(mount.path / f"{path}@{epoch(when)}"), *shown_by_tools(mount, path, when)]
+            assert set(answers) <= {contents[other], errno.EIO}, (path, when, answers)
+    mount.stop()
+    copy = copied(maker, mount, cp)
+    found = rebind(copy, "-n", status=4)
+    assert "lost-track" in found and "missing" not in found, found
+    rebind(copy, "-y", status=4)
+    watched.check(copy)
+    copy.start()
+    for when, contents in watched.expected:
+        for path in twins:
+            answers = [content_of(copy.path / f"{path}@{epoch(when)}"), *shown_by_tools(copy, path, when)]
+            assert set(answers) == {errno.EIO}, (path, when, answers)
+    copy.stop()
+    copy.run_tool("vfsck", "-y", copy.source)  # histories without a file
+    assert "clean" in copy.tool("vfsck", copy.source).stdout
+
+
 def test_a_table_of_recorded_times_that_was_lost(maker):
     """Directories that others renamed before that may have no mark, whichever mount looked at the tree later."""
     mount = maker.mount("allow_other")

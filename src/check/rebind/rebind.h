@@ -39,6 +39,7 @@ struct wb_rebind_subject {
     bool forgotten;    /* its log was longer once (vprune)                                         */
     int64_t until;     /* and its records up to then were deleted, later than the horizon; 0: none  */
     int64_t trusted;   /* a directory: what its records say of names holds from here on, see wb_rebind_trusted */
+    int64_t exchanged; /* others may have exchanged directories in it before this, with no mark; 0: not      */
     int64_t missed;    /* and later than this, each object that others moved has a mark, see note_unseen */
     int64_t unseen;    /* others changed it before this, and may have renamed it; 0: they did not         */
     bool damaged;      /* some of its own records are not known, so that such a mark may be one of them       */

@@ -232,8 +232,11 @@ static void note_unseen(struct record_walk *walk, const struct wb_record *record
     }
     if (walk->is_catalog)
         subject->trusted = MAX(subject->trusted, record->written);
-    if (walk->is_catalog && (record->gap.since < rebinding->marked_from || record->gap.until > rebinding->marked_until))
+    if (walk->is_catalog &&
+        (record->gap.since < rebinding->marked_from || record->gap.until > rebinding->marked_until)) {
         subject->missed = MAX(subject->missed, record->written);
+        subject->exchanged = MAX(subject->exchanged, record->written);
+    }
     subject->unseen = MAX(subject->unseen, record->gap.until);
 }
 
@@ -508,15 +511,20 @@ int wb_rebind_read(struct wb_rebinding *rebinding)
     return r == 0 ? read_manifest(rebinding) : r;
 }
 
-/* Whether the arrival may be what has the name now. The newest PLACE of a directory holds as long as it lives. */
+/*
+ * Whether the arrival may be what has the name now. The newest PLACE of a directory holds as long as it lives, unless
+ * others renamed it: then the directory itself has a mark, and no name in it is believed.
+ */
 static bool is_current(struct wb_rebinding *rebinding, const struct wb_fact *fact, int64_t trusted)
 {
     const struct wb_rebind_subject *subject =
         fact->placed ? g_hash_table_lookup(rebinding->subjects, &fact->arrival) : NULL;
+    const struct wb_rebind_subject *dir = g_hash_table_lookup(rebinding->subjects, &fact->dir);
 
     if (fact->arrived == 0 || fact->arrived < fact->changed)
         return false;
-    return fact->arrived >= trusted || (subject && !(subject->match && subject->match->buried));
+    return fact->arrived >= trusted || (subject && !(subject->match && subject->match->buried) &&
+                                        !(dir && fact->arrived < dir->exchanged));
 }
 
 int64_t wb_rebind_trusted(const struct wb_rebinding *rebinding, struct wb_object dir)
