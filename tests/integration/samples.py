@@ -11,7 +11,8 @@ from treestate import Entry
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets/stores"
 STREAMS = ASSETS.with_name("streams")
-NAMES = sorted(path.stem for path in ASSETS.glob("*.json"))
+NAMES = sorted(path.stem for path in ASSETS.glob("version-*.json"))
+KILLED = sorted(path.name.removesuffix(".json.xz") for path in ASSETS.glob("killed-*.json.xz"))
 
 
 def moments(name):
@@ -47,14 +48,28 @@ def stream(name):
     return lzma.decompress((STREAMS / f"{name}.xz").read_bytes()), facts["store"], (facts["when"], from_json(facts["state"]))
 
 
+def killed_trees(name):
+    """The facts about each tree of such a sample: with `states`, (moment, state) of each."""
+    trees = json.loads(lzma.decompress((ASSETS / f"{name}.json.xz").read_bytes()))
+    return {tree: dict(facts, states=[(one["when"], from_json(one["state"])) for one in facts["states"]])
+            for tree, facts in trees.items()}
+
+
 @contextlib.contextmanager
-def unpacked(name, maker):
-    """The tree, in a file system of its own, so that inodes are those it was made with; in memory, for speed."""
+def image_of(name, maker):
+    """A file system of its own, so that inodes are those it was made with; in memory, for speed."""
     image, root = maker.tree("tmpfs") / "image", maker.scratch / "root"
     image.write_bytes(lzma.decompress((ASSETS / f"{name}.img.xz").read_bytes()))
     root.mkdir(exist_ok=True)
     run("mount", "-o", "loop", image, root)
     try:
-        yield root / "src"
+        yield root
     finally:
         run("umount", "-l", root)
+
+
+@contextlib.contextmanager
+def unpacked(name, maker):
+    """The tree of a sample."""
+    with image_of(name, maker) as root:
+        yield root / "src"
