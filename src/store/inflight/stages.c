@@ -43,6 +43,7 @@ struct entries {
 struct wb_stages {
     pthread_mutex_t lock;
     int fd;          /* -1: there is no such file yet */
+    bool was_read;   /* `by_object` has all slots of the file */
     struct entries entries;
     GHashTable *by_object; /* &entry.object of its own -> slot + 1 */
     unsigned free_hint;    /* no slot below is free */
@@ -160,6 +161,7 @@ int wb_stages_open(struct wb_store *store)
         /* No record may be older: the clock continues above it. */
         wb_inflight_raise(store->inflight, entry->begin);
     }
+    stages->was_read = r == 0;
     return r;
 }
 
@@ -171,7 +173,7 @@ struct wb_stages *wb_stages_free(struct wb_store *store)
         return NULL;
     if (stages->fd >= 0) {
         /* With no stage under way the file is equivalent to none, and faster to read if it is short. */
-        if (g_hash_table_size(stages->by_object) == 0 && ftruncate(stages->fd, WB_STAGE_SIZE) < 0)
+        if (stages->was_read && g_hash_table_size(stages->by_object) == 0 && ftruncate(stages->fd, WB_STAGE_SIZE) < 0)
             errno = 0;
         close(stages->fd);
     }
