@@ -295,13 +295,12 @@ static bool join_others(struct wb_spans *spans)
     return false;
 }
 
-void wb_spans_enter(struct wb_store *store)
+/* Continues the growing span, or begins another after a pause. */
+static void enter_span(struct wb_store *store)
 {
     struct wb_spans *spans = store->spans;
     int64_t now;
 
-    if (!spans || !spans->writes || join_others(spans))
-        return;
     /* A thread becomes active only after its span exists: changes during the pause belong to no recorder. */
     pthread_mutex_lock(&spans->lock);
     /* A write to bare SRC a moment ago may have the ctime of this tick. */
@@ -312,6 +311,21 @@ void wb_spans_enter(struct wb_store *store)
     }
     atomic_fetch_add(&spans->active, 1);
     pthread_mutex_unlock(&spans->lock);
+}
+
+void wb_spans_enter(struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+    int64_t now;
+
+    if (!spans || !spans->writes)
+        return;
+    if (!join_others(spans))
+        enter_span(store);
+    /* If the process is killed amid the change, the change is at most KILL_SLACK later than the end that is stored. */
+    now = wb_ctime_clock();
+    if (now > spans->end)
+        raise_word(store, &spans->end, TAIL_WORD(end), now);
 }
 
 void wb_spans_reach(struct wb_store *store)
