@@ -29,12 +29,14 @@ enum disk_way {
     DISK_LOSE_ALL,   /* all of them */
     DISK_LOSE_BYTES, /* all bytes; names and attributes are there */
     DISK_LOSE_SOME,  /* a part of both, which differs from call to call */
+    DISK_LOSE_STORE, /* all bytes below .wayback; those of users' files, names and attributes are there */
     DISK_WAYS
 };
 
 #define DISK_KILLS (1u << DISK_STOP | 1u << DISK_TORN)
 #define DISK_FAILURES (1u << DISK_FAIL | 1u << DISK_FULL | 1u << DISK_BROKEN)
 #define DISK_CUTS (1u << DISK_LOSE_ALL | 1u << DISK_LOSE_BYTES | 1u << DISK_LOSE_SOME)
+#define DISK_ALL_CUTS (DISK_CUTS | 1u << DISK_LOSE_STORE)
 
 /* How a run ended. */
 struct disk_end {
