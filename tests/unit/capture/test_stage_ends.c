@@ -35,6 +35,7 @@ struct step {
 struct story {
     const char *name;
     unsigned others; /* so many other files have a stage under way, unchanged */
+    bool used;      /* there were stages before: the tables exist */
     bool slow;      /* some time passes before each step */
     bool died;      /* the daemon has died after the steps, and the work is the recovery */
     struct step steps[STEPS_MAX];
@@ -276,6 +277,12 @@ static const char *prepare(void)
         op_make(&tree, names[i], contents[i]);
     op_write(&tree, "f", 0, "SOME");
     op_write(&tree, "f", 0, "some");
+    if (story()->used) {
+        ck_assert_int_eq(do_step(&(struct step){WRITE, 0, 0, "SOME"}), 0);
+        ck_assert_int_eq(do_step(&(struct step){WRITE, 0, 0, "some"}), 0);
+        ck_assert_int_eq(do_step(&(struct step){CLOSE, 0, 0, NULL}), 0);
+        done->entered = 0;
+    }
     for (unsigned i = 0; i < story()->others; i++) {
         g_autofree char *path = g_strdup_printf("other-%u", i);
 
@@ -415,7 +422,7 @@ static unsigned count_stages(const char *path)
         const struct kept *kept = records->pdata[i];
 
         count += !kept->aborted && kept->record.type == WB_REC_ATTR && kept->record.flags & WB_RECORD_STAGE &&
-                 wb_object_equal(kept->record.attr.object, object);
+                 kept->record.when > since && wb_object_equal(kept->record.attr.object, object);
     }
     g_ptr_array_unref(records);
     return count;
@@ -490,6 +497,7 @@ static void check(const struct disk_end *end)
 static const struct story stories[] = {
     {"overwrite", STEPS({WRITE, 0, 0, "other"}, {WRITE, 0, 5, "-text"}, {WRITE, 0, 0, "again"}, {CLOSE, 0})},
     {"grow", STEPS({WRITE, 0, 26, " and longer"}, {WRITE, 0, 37, " still"}, {CLOSE, 0})},
+    {"grow again", .used = true, STEPS({WRITE, 0, 26, " and longer"}, {WRITE, 1, 0, "A"}, {CLOSE, 1}, {CLOSE, 0})},
     {"grow slowly", .slow = true, STEPS({WRITE, 0, 26, "1"}, {WRITE, 0, 27, "2"}, {WRITE, 0, 28, "3"}, {CLOSE, 0})},
     {"cut", STEPS({CUT, 0, 4}, {WRITE, 0, 4, " new text, and it is longer than before"}, {CLOSE, 0})},
     {"two stages", STEPS({WRITE, 0, 0, "other"}, {CLOSE, 0}, {WRITE, 0, 3, "THIRD"}, {CUT, 0, 6}, {CLOSE, 0})},
