@@ -80,6 +80,7 @@ static void read_states(void)
     ck_assert_uint_eq(version_here(), version);
     ck_assert_msg(wb_store_open(&tree.store, tree.fd, NULL, 0, &why) == 0, "%s", why.text);
     states = g_array_new(FALSE, FALSE, sizeof(struct state));
+    g_array_set_clear_func(states, clear_state);
     for (const char *at = text; (at = strstr(at, "\"when\": "));) {
         struct state state;
 
