@@ -171,6 +171,7 @@ int wb_stage_end(struct wb_store *store, struct wb_stage *stage, struct wb_targe
             wb_hint_set(&target->has_undo);
     } else {
         wb_stages_remove(store, stage->slot);
+        (void)wb_stages_sync_removed(store);
     }
     if (r < 0)
         return r;

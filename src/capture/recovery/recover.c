@@ -543,6 +543,9 @@ static bool is_older(struct wb_store *store, const struct wb_stage *stage, const
     /* Not whether this opening is the first after the cut: that one may have ended before it came to the slot. */
     if (entry->begin >= store->stamps.cut)
         return false;
+    /* It was in the graveyard when the stage began: its removal was lost. */
+    if (!now && entry->attrs.nlink == 0)
+        return true;
     if (now && now->ctime != entry->attrs.ctime)
         return now->ctime < entry->attrs.ctime;
     return lacks_records(store, entry);
@@ -641,6 +644,27 @@ static int recover_stage(int slot, const struct wb_stage_entry *entry, void *dat
     return 0;
 }
 
+static int has_stage(int slot, const struct wb_stage_entry *entry, void *data)
+{
+    (void)slot;
+    (void)entry;
+    (void)data;
+    return 1;
+}
+
+/*
+ * A power cut must not bring back slots that were removed, beside later changes. Without the ends and GAPs on the disk,
+ * the slots are still needed there.
+ */
+static void recover_stages(struct wb_store *store)
+{
+    if (wb_stages_each(store, has_stage, NULL) == 0)
+        return;
+    wb_stages_each(store, recover_stage, store);
+    if (wb_store_sync_own(store) == 0)
+        (void)wb_stages_sync_removed(store);
+}
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 int wb_recover(struct wb_store *store, unsigned *ret_aborted)
@@ -651,7 +675,7 @@ int wb_recover(struct wb_store *store, unsigned *ret_aborted)
     if (r == 0)
         r = wb_inflight_clear(store);
     if (r == 0)
-        wb_stages_each(store, recover_stage, store);
+        recover_stages(store);
     if (r == 0)
         wb_gaps_flush(store);
     if (r == 0)

@@ -51,6 +51,7 @@ struct wb_stages {
     pthread_mutex_t sync_lock; /* taken before `lock` */
     uint64_t written, synced;  /* the newest number; the number up to which they are on the disk */
     unsigned unsynced;         /* slots in use that are not on the disk */
+    bool removed;              /* slots that may still be on the disk were removed */
     atomic_uint syncs;         /* under way, see wb_stages_sync_begin */
     _Atomic int64_t sync_began; /* when the newest of them began, by the clock of ctime */
     int lost_fd;               /* of stages.lost; -1: not open, or its time proves nothing */
@@ -424,6 +425,7 @@ void wb_stages_remove(struct wb_store *store, int slot)
     if (stages->unsynced == 0)
         mark_found(stages, WB_LOST_SLOTS_NONE);
     stages->free_hint = MIN(stages->free_hint, (unsigned)slot);
+    stages->removed = true;
     /* If this write fails, recovery looks for the end of the stage, and finds it. */
     if (wb_pwrite_full(stages->fd, zeros, sizeof(zeros), WB_STAGE_SIZE * ((unsigned)slot + UINT64_C(1))) < 0)
         errno = 0;
@@ -450,7 +452,7 @@ static void note_synced(struct wb_stages *stages, uint64_t number)
     mark_found(stages, since);
 }
 
-int wb_stages_sync(struct wb_store *store)
+static int sync_slots(struct wb_store *store, bool removed)
 {
     struct wb_stages *stages = store->stages;
     uint64_t written;
@@ -463,17 +465,31 @@ int wb_stages_sync(struct wb_store *store)
     pthread_mutex_lock(&stages->sync_lock);
     pthread_mutex_lock(&stages->lock);
     written = stages->written;
-    needed = stages->unsynced > 0;
+    needed = stages->unsynced > 0 || (removed && stages->removed);
+    stages->removed &= !needed;
     pthread_mutex_unlock(&stages->lock);
     if (needed && fdatasync(stages->fd) < 0)
         r = -errno;
-    if (needed && r == 0) {
+    if (needed) {
         pthread_mutex_lock(&stages->lock);
-        note_synced(stages, written);
+        if (r == 0)
+            note_synced(stages, written);
+        else
+            stages->removed = true;
         pthread_mutex_unlock(&stages->lock);
     }
     pthread_mutex_unlock(&stages->sync_lock);
     return r;
+}
+
+int wb_stages_sync(struct wb_store *store)
+{
+    return sync_slots(store, false);
+}
+
+int wb_stages_sync_removed(struct wb_store *store)
+{
+    return sync_slots(store, true);
 }
 
 int wb_stages_sync_begin(struct wb_store *store)

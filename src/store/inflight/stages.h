@@ -26,8 +26,13 @@ int wb_stages_sync(struct wb_store *store);
 int wb_stages_sync_begin(struct wb_store *store);
 void wb_stages_sync_end(struct wb_store *store);
 
-/* Removes a stage after the record that ends it is in its log. */
+/*
+ * Removes a stage after the record that ends it is in its log. For a stage that no record ends, call the second one
+ * before anything else changes: it makes removals durable. If a power cut brought such a slot back, later changes would
+ * seem to have been made in that stage.
+ */
 void wb_stages_remove(struct wb_store *store, int slot);
+int wb_stages_sync_removed(struct wb_store *store);
 
 /* The stage of `object` under way: 1, 0 if there is none, or -errno. `ret_slot` may be NULL. */
 int wb_stages_find(const struct wb_store *store, struct wb_object object, struct wb_stage_entry *ret, int *ret_slot);

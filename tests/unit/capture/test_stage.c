@@ -13,6 +13,26 @@
 /* Stages: changes that count together, the view of the past meanwhile, and the effects of a crash. */
 
 static unsigned syncs;
+static GBytes *slots_on_disk; /* the file `stages` as a power cut leaves it, if that is known */
+
+static void remember_slots(int fd)
+{
+    uint8_t data[65 * WB_STAGE_SIZE];
+    size_t length;
+
+    ck_assert_int_eq(wb_pread_full(fd, data, sizeof(data), 0, &length), 0);
+    g_bytes_unref(slots_on_disk);
+    slots_on_disk = g_bytes_new(data, length);
+}
+
+/* As if the kernel had written it by itself. */
+static void write_slots(void)
+{
+    int fd = openat(tree.fd, ".wayback/stages", O_RDONLY | O_CLOEXEC);
+
+    remember_slots(fd);
+    close(fd);
+}
 
 /* Counts (see meson.build). */
 int __real_fdatasync(int fd);
@@ -20,7 +40,12 @@ int __wrap_fdatasync(int fd);
 
 int __wrap_fdatasync(int fd)
 {
+    struct stat st, stages;
+
     syncs++;
+    if (slots_on_disk && fstat(fd, &st) == 0 && fstatat(tree.fd, ".wayback/stages", &stages, 0) == 0 &&
+        st.st_ino == stages.st_ino)
+        remember_slots(fd);
     return __real_fdatasync(fd);
 }
 
@@ -514,18 +539,19 @@ static void expect_refused(const char *path, int64_t when)
     wb_revision_unref(revision);
 }
 
-/* Metadata are on the disk in the order in which they changed, slots are not. */
-static void lose_power_with_slots(int64_t since)
+/* Everything is on the disk but slots. */
+static void lose_power(void)
 {
     uint64_t head[3] = {0}; /* boot, mark, newest change */
-    int fd, lost;
+    size_t length = WB_STAGE_SIZE;
+    const void *slots = slots_on_disk ? g_bytes_get_data(slots_on_disk, &length) : NULL;
+    int fd;
 
     stage = wb_stage_free(stage);
     wb_history_free(history);
     tree_release(&tree);
     tree.store = wb_store_free(tree.store);
     fd = openat(tree.fd, ".wayback/inflight", O_RDWR | O_CLOEXEC);
-    lost = openat(tree.fd, ".wayback/stages.lost", O_RDWR | O_CLOEXEC);
     ck_assert_int_eq(wb_pread_exact(fd, head, 8, 16), 0);
     head[1] = htole64(le64toh(head[0]) + 1);
     head[0] = htole64(1);
@@ -533,8 +559,19 @@ static void lose_power_with_slots(int64_t since)
     ck_assert_int_eq(ftruncate(fd, 4160), 0);
     close(fd);
     fd = openat(tree.fd, ".wayback/stages", O_RDWR | O_CLOEXEC);
-    ck_assert_int_eq(ftruncate(fd, WB_STAGE_SIZE), 0);
+    ck_assert_int_eq(ftruncate(fd, (off_t)length), 0);
+    if (slots)
+        ck_assert_int_eq(wb_pwrite_full(fd, slots, length, 0), 0);
     close(fd);
+    g_clear_pointer(&slots_on_disk, g_bytes_unref);
+}
+
+/* Metadata are on the disk in the order in which they changed, slots are not. */
+static void lose_power_with_slots(int64_t since)
+{
+    int lost = openat(tree.fd, ".wayback/stages.lost", O_RDWR | O_CLOEXEC);
+
+    lose_power();
     ck_assert_int_eq(wb_lost_slots_mark(lost, since), 0);
     close(lost);
 }
@@ -620,6 +657,54 @@ START_TEST(if_a_slot_was_lost_nothing_is_invented)
 }
 END_TEST
 
+/* After a stage that no record ends, since nothing had changed in it; the next mount ends it, or the last close. */
+START_TEST(a_slot_that_was_removed_does_not_come_back)
+{
+    int64_t before, later;
+
+    op_make(&tree, "f", "first");
+    before = now();
+    stage_write("f", 0, "SECOND", -ENOSPC);
+    write_slots();
+    if (_i)
+        stage_over("f");
+    else
+        die();
+    op_write(&tree, "f", 0, "by itself"); /* without a stage */
+    later = now();
+    lose_power();
+    open_again();
+    expect_content("f", before, "first");
+    expect_content("f", later, "by itself");
+    expect_content("f", now(), "by itself");
+}
+END_TEST
+
+/* The slot of a file that was removed is on the disk, and the removal is not. */
+START_TEST(a_slot_outlives_the_removal_of_its_file)
+{
+    struct wb_stage_entry entry = {0};
+    struct wb_revision *revision;
+    struct wb_attrs attrs;
+    int64_t before;
+
+    op_make(&tree, "f", "first");
+    before = now();
+    ck_assert_int_eq(wb_object_stat(tree.store, tree.fd, "f", &entry.object, &entry.attrs, NULL), 0);
+    entry.attrs.nlink = 0;
+    entry.begin = wb_store_tick(tree.store);
+    ck_assert_int_ge(wb_stages_add(tree.store, &entry), 0);
+    write_slots();
+    lose_power();
+    open_again();
+    expect_content("f", before, "first");
+    revision = find("f", before, NULL);
+    ck_assert_int_eq(wb_revision_attrs(history, revision, &attrs), 0);
+    ck_assert_uint_eq(attrs.nlink, 1);
+    wb_revision_unref(revision);
+}
+END_TEST
+
 START_TEST(times_of_lost_slots_are_bounded)
 {
     struct wb_lost_slots slots = {0};
@@ -660,6 +745,8 @@ int main(void)
     tcase_add_test(tcase, a_table_that_is_found_grows_behind_its_slots);
     tcase_add_test(tcase, losses_of_a_power_cut_are_noted_before);
     tcase_add_loop_test(tcase, if_a_slot_was_lost_nothing_is_invented, 0, 2);
+    tcase_add_loop_test(tcase, a_slot_that_was_removed_does_not_come_back, 0, 2);
+    tcase_add_test(tcase, a_slot_outlives_the_removal_of_its_file);
     tcase_add_test(parts, times_of_lost_slots_are_bounded);
     tcase_add_test(tcase, the_same_bytes_are_kept_once);
     tcase_add_test(tcase, a_change_that_failed_keeps_nothing);
