@@ -80,7 +80,8 @@ int wb_inflight_commit(struct wb_inflight *inflight);
 
 /* ---- stages under way (stages.c) -------------------------------------------------------------- */
 
-int wb_stages_open(struct wb_store *store);
+/* `write_logs`: wb_store_write_logs. */
+int wb_stages_open(struct wb_store *store, void (*write_logs)(struct wb_store *store));
 struct wb_stages *wb_stages_free(struct wb_store *store);
 
 /* ---- actors (actors.c) ----------------------------------------------------------------------- */

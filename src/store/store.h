@@ -235,10 +235,7 @@ void wb_store_write_logs(struct wb_store *store);
 /* Every log appended to since its last sync, actors and inflight included. */
 int wb_store_sync_all(struct wb_store *store);
 
-/* The same of the logs that this process appended to. Records that a killed one left may take longer. */
-int wb_store_sync_own(struct wb_store *store);
-
-/* wb_store_sync_all, and then the manifest lists them (manifest.h). One thread at a time. */
+/* That, and then the manifest lists them (manifest.h). One thread at a time. */
 int wb_store_sync_listed(struct wb_store *store);
 
 /* What wb_store_sync_all does, and all content of the file system of SRC. */

@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -400,3 +401,86 @@ def overwrite_and_cut(maker, kind, killed):
 def test_content_reaches_the_disk_before_its_record(maker, kind, killed):
     """`killed`: the next daemon dies before it has come to the list of such files."""
     assert overwrite_and_cut(maker, kind, killed) in (REFUSED, b"o" * 65536)
+
+
+# ---- the end of a stage ------------------------------------------------------------------------------
+
+HOLD_SLOTS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* After a sync of the slots, while the file HOLD is there. */
+int fdatasync(int fd)
+{
+    int r = ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd);
+    char link[32], path[4096] = "";
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    (void)!readlink(link, path, sizeof(path) - 1);
+    while (strstr(path, "/.wayback/stages") && access(getenv("HOLD"), F_OK) == 0) {
+        unlink(getenv("FREE"));
+        usleep(1000);
+    }
+    return r;
+}
+"""
+
+
+def end_and_cut(maker, kind, turn):
+    """A version ends; then its slot is free on the disk, and nothing else is there yet. What remains of the state
+    before."""
+    base = maker.scratch / f"ended-{kind}{turn}"
+    base.mkdir()
+    hold, ready = base / "hold", base / "ready"
+    ready.touch()
+    bench = cuts.Bench(base / "bench", maker.programs, kind, ["history=close"])
+    try:
+        disk = cuts.Disk.make(bench.holder, kind, "disk", bench.base / "disk").mount()
+        with preloaded(base, HOLD_SLOTS, HOLD=hold, FREE=ready):
+            mount = bench.mount(disk, "before")
+            for name in ("grown", "other"):
+                (mount.path / name).write_bytes(b"old" * 100)
+                sync_path(mount.path / name)
+            sync_path(mount.path)
+            mount.remount()
+        when = moment()
+        with open(mount.path / "other", "ab", buffering=0) as other:
+            with open(mount.path / "grown", "ab", buffering=0) as grown:
+                grown.write(b"new" * 100)
+                other.write(b"new" * 100)
+                os.fsync(other.fileno())
+                sync_path(mount.source / "grown")
+            hold.touch()
+            # The write may have to wait for its own slot.
+            writer = threading.Thread(target=other.write, args=(b"new" * 100,))
+            writer.start()
+            deadline = time.monotonic() + LIMIT
+            while ready.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            cut = disk.cut("cut", bench.base / "cut")
+            hold.unlink()
+            writer.join()
+        mount.stop()
+        disk.remove()
+        cut.mount()
+        assert (cut.root / "tree/grown").stat().st_size == 600, "nothing had grown on the disk: this shows nothing"
+        after = bench.mount(cut, "after")
+        after.expect("")
+        found = read_past(after.at(when, "grown"))
+        after.stop()
+        cut.remove()
+    finally:
+        hold.unlink(missing_ok=True)
+        bench.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", ("ext4", "xfs"))
+def test_a_slot_is_not_free_on_the_disk_before_the_end_of_its_stage(maker, kind):
+    for turn in range(2 if QUICK else 5):
+        assert end_and_cut(maker, kind, turn) in (REFUSED, b"old" * 100)

@@ -652,17 +652,13 @@ static int has_stage(int slot, const struct wb_stage_entry *entry, void *data)
     return 1;
 }
 
-/*
- * A power cut must not bring back slots that were removed, beside later changes. Without the ends and GAPs on the disk,
- * the slots are still needed there.
- */
+/* A power cut must not bring back slots that were removed, beside later changes. */
 static void recover_stages(struct wb_store *store)
 {
     if (wb_stages_each(store, has_stage, NULL) == 0)
         return;
     wb_stages_each(store, recover_stage, store);
-    if (wb_store_sync_own(store) == 0)
-        (void)wb_stages_sync_removed(store);
+    (void)wb_stages_sync_removed(store);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */

@@ -709,7 +709,7 @@ int wb_store_sync_common(struct wb_store *store)
     return r < 0 ? r : wb_inflight_sync(store->inflight);
 }
 
-static int sync_records(struct wb_store *store, bool own)
+static int sync_all(struct wb_store *store)
 {
     int r = wb_store_sync_common(store);
 
@@ -720,7 +720,7 @@ static int sync_records(struct wb_store *store, bool own)
      * Without the content of users' files, which would reach the disk while it changes, before the records of these
      * changes. If only a full sync makes all logs durable, the logs are at least written before that content.
      */
-    if (store->ordered && (own || !store->stamps.unclean))
+    if (store->ordered && !store->stamps.unclean)
         return wb_inflight_commit(store->inflight);
     if (syncfs(store->dir_fd) < 0)
         return -errno;
@@ -738,14 +738,9 @@ int wb_store_sync_all(struct wb_store *store)
         return wb_store_sync_common(store);
     r = wb_stages_sync_begin(store);
     if (r == 0)
-        r = sync_records(store, false);
+        r = sync_all(store);
     wb_stages_sync_end(store);
     if (r == 0)
         wb_spans_synced(store, begun);
     return r;
-}
-
-int wb_store_sync_own(struct wb_store *store)
-{
-    return sync_records(store, true);
 }

@@ -51,10 +51,13 @@ struct wb_stages {
     pthread_mutex_t sync_lock; /* taken before `lock` */
     uint64_t written, synced;  /* the newest number; the number up to which they are on the disk */
     unsigned unsynced;         /* slots in use that are not on the disk */
-    bool removed;              /* slots that may still be on the disk were removed */
+    pthread_mutex_t removing;  /* taken after `sync_lock` and before `lock` */
+    bool removed;              /* slots that may still be on the disk were removed since the last sync */
+    bool ended;                /* ... that certainly were, so that what ends their stages must be there first */
     atomic_uint syncs;         /* under way, see wb_stages_sync_begin */
     _Atomic int64_t sync_began; /* when the newest of them began, by the clock of ctime */
     int lost_fd;               /* of stages.lost; -1: not open, or its time proves nothing */
+    void (*write_logs)(struct wb_store *store);
     int64_t since;             /* its modification time: since when slots may be missing on the disk */
 };
 
@@ -131,7 +134,7 @@ static int open_lost(struct wb_store *store)
     return wb_lost_slots_mark(stages->lost_fd, WB_LOST_SLOTS_NONE);
 }
 
-int wb_stages_open(struct wb_store *store)
+int wb_stages_open(struct wb_store *store, void (*write_logs)(struct wb_store *store))
 {
     struct wb_stages *stages = g_try_new0(struct wb_stages, 1);
     int r = 0;
@@ -140,10 +143,12 @@ int wb_stages_open(struct wb_store *store)
         return -ENOMEM;
     pthread_mutex_init(&stages->lock, NULL);
     pthread_mutex_init(&stages->sync_lock, NULL);
+    pthread_mutex_init(&stages->removing, NULL);
     stages->by_object = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     stages->fd = wb_open_own(store->dir_fd, WB_STAGES_NAME, O_RDWR, 0);
     stages->lost_fd = -1;
     stages->since = WB_LOST_SLOTS_NONE;
+    stages->write_logs = write_logs;
     store->stages = stages;
     if (stages->fd < 0)
         return stages->fd == -ENOENT ? 0 : stages->fd;
@@ -185,6 +190,7 @@ struct wb_stages *wb_stages_free(struct wb_store *store)
     g_hash_table_unref(stages->by_object);
     pthread_mutex_destroy(&stages->lock);
     pthread_mutex_destroy(&stages->sync_lock);
+    pthread_mutex_destroy(&stages->removing);
     g_free(stages);
     return NULL;
 }
@@ -414,6 +420,7 @@ void wb_stages_remove(struct wb_store *store, int slot)
     struct wb_stage_entry *entry;
     uint8_t zeros[sizeof(uint64_t)] = {0};
 
+    pthread_mutex_lock(&stages->removing);
     pthread_mutex_lock(&stages->lock);
     entry = &stages->entries.list[slot];
     g_hash_table_remove(stages->by_object, &entry->object);
@@ -426,10 +433,12 @@ void wb_stages_remove(struct wb_store *store, int slot)
         mark_found(stages, WB_LOST_SLOTS_NONE);
     stages->free_hint = MIN(stages->free_hint, (unsigned)slot);
     stages->removed = true;
+    stages->ended |= stages->entries.writings[slot].number <= stages->synced;
     /* If this write fails, recovery looks for the end of the stage, and finds it. */
     if (wb_pwrite_full(stages->fd, zeros, sizeof(zeros), WB_STAGE_SIZE * ((unsigned)slot + UINT64_C(1))) < 0)
         errno = 0;
     pthread_mutex_unlock(&stages->lock);
+    pthread_mutex_unlock(&stages->removing);
 }
 
 /* ---- the disk -------------------------------------------------------------------------------- */
@@ -452,32 +461,44 @@ static void note_synced(struct wb_stages *stages, uint64_t number)
     mark_found(stages, since);
 }
 
+/*
+ * Without its slot, a file that had grown on the disk would seem never to have been shorter, if the record that ends
+ * its stage were not there. What grew in other stages may be there before its slot now; `announce` shows that.
+ */
+static int commit_ends(struct wb_store *store)
+{
+    store->stages->write_logs(store);
+    return store->ordered ? wb_inflight_commit(store->inflight) : 0;
+}
+
 static int sync_slots(struct wb_store *store, bool removed)
 {
     struct wb_stages *stages = store->stages;
+    bool needed, ended;
     uint64_t written;
-    bool needed;
     int r = 0;
 
     if (!stages)
         return 0;
     /* Held meanwhile: no thread continues before the slots that another one is writing are on the disk. */
     pthread_mutex_lock(&stages->sync_lock);
+    pthread_mutex_lock(&stages->removing);
     pthread_mutex_lock(&stages->lock);
     written = stages->written;
     needed = stages->unsynced > 0 || (removed && stages->removed);
-    stages->removed &= !needed;
+    ended = stages->ended;
     pthread_mutex_unlock(&stages->lock);
-    if (needed && fdatasync(stages->fd) < 0)
+    if (needed && ended)
+        r = commit_ends(store);
+    if (needed && r == 0 && fdatasync(stages->fd) < 0)
         r = -errno;
-    if (needed) {
+    if (needed && r == 0) {
+        stages->removed = stages->ended = false;
         pthread_mutex_lock(&stages->lock);
-        if (r == 0)
-            note_synced(stages, written);
-        else
-            stages->removed = true;
+        note_synced(stages, written);
         pthread_mutex_unlock(&stages->lock);
     }
+    pthread_mutex_unlock(&stages->removing);
     pthread_mutex_unlock(&stages->sync_lock);
     return r;
 }

@@ -243,7 +243,7 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_e
     if (r == 0)
         r = wb_timeline_open(store, wb_store_open_file);
     if (r == 0)
-        r = wb_stages_open(store);
+        r = wb_stages_open(store, wb_store_write_logs);
     if (r == 0)
         r = wb_gaps_open(store, false);
     if (r == 0)

@@ -544,7 +544,8 @@ static void lose_power(void)
 {
     uint64_t head[3] = {0}; /* boot, mark, newest change */
     size_t length = WB_STAGE_SIZE;
-    const void *slots = slots_on_disk ? g_bytes_get_data(slots_on_disk, &length) : NULL;
+    g_autoptr(GBytes) there = g_steal_pointer(&slots_on_disk); /* the end of this process adds nothing */
+    const void *slots = there ? g_bytes_get_data(there, &length) : NULL;
     int fd;
 
     stage = wb_stage_free(stage);
@@ -563,7 +564,6 @@ static void lose_power(void)
     if (slots)
         ck_assert_int_eq(wb_pwrite_full(fd, slots, length, 0), 0);
     close(fd);
-    g_clear_pointer(&slots_on_disk, g_bytes_unref);
 }
 
 /* Metadata are on the disk in the order in which they changed, slots are not. */
