@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Confines a process that reads, or executes a program on, files that other users may have made. */
+/* Confines a process before it executes a program on files that other users may have made. */
 #ifndef WAYBACK_CONFINE_H
 #define WAYBACK_CONFINE_H
 
-#include <stdbool.h>
 #include <stddef.h>
-#include "wayback/error.h"
 
 /*
  * Call this in a process that is about to execute the program `name`, which is looked up in PATH, on the open files
@@ -15,27 +13,5 @@
  * of this was impossible.
  */
 int wb_confine_program(const char *name, const int *fds, size_t count);
-
-enum wb_confine_flags {
-    WB_CONFINE_CHANGES = 1 << 0, /* the process also changes the tree and the store            */
-    WB_CONFINE_ATTRS = 1 << 1,   /* it reads extended attributes that are for root (trusted.*) */
-};
-
-/*
- * Confines this process permanently to the directory *tree, to its store, *store (NULL: tree/.wayback), and to the
- * directories to which signposts lead from there; call it before the store is read, in a process with one thread. As
- * far as the kernel supports it, the process can then open only files in these directories and in /proc, change nothing
- * (WB_CONFINE_CHANGES: nothing else), keeps only the capabilities for that, and can make only the system calls for
- * files and memory. For root, no other file is visible at all, unless tree and store are in different directories of
- * one mount. Replaces *tree and *store, which g_free() frees, by their paths from then on. Returns 0, or a negative
- * errno with a line in `why`.
- */
-int wb_confine_store(char **tree, char **store, unsigned flags, struct wb_error *why);
-
-/* The same for a process that only reads these files; their paths do not change. */
-int wb_confine_files(const char *const *paths, size_t count, struct wb_error *why);
-
-/* Whether the mount option `landlock` is available here. */
-bool wb_confine_has_landlock(void);
 
 #endif

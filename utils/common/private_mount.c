@@ -2,7 +2,6 @@
 #include "common/cli.h"
 #include "client/fd.h"
 #include "common/mount.h"
-#include "wayback/confine.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -139,8 +138,7 @@ static void run_daemon(const char *daemon, const char *source, const char *point
     arguments[n++] = "-f";
     if (need == WB_MOUNT_READ) {
         arguments[n++] = "-o";
-        /* The tree and its store may be those of somebody else. */
-        arguments[n++] = geteuid() == 0 && wb_confine_has_landlock() ? "ro,landlock" : "ro";
+        arguments[n++] = "ro";
     }
     if (store) {
         arguments[n++] = "-o";

@@ -7,7 +7,6 @@
 #include "client/control.h"
 #include "client/fd.h"
 #include "common/json.h"
-#include "wayback/confine.h"
 #include "wayback/dump.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -144,14 +143,11 @@ int main(int argc, char **argv)
 {
     g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func(g_free);
     int r = wb_cli_begin(&cli, options, &argc, &argv);
-    struct wb_error why = {""};
 
     if (r >= 0)
         return r;
     for (int i = 1; i < argc; i++)
         g_ptr_array_extend_and_steal(all, find_logs(argv[i]));
-    if (wb_confine_files((const char *const *)all->pdata, all->len, &why) < 0)
-        return wb_cli_fail(NULL, "%s", why.text);
     for (guint i = 0; i < all->len && !wb_cli_interrupted() && !ferror(stdout); i++) {
         if (all->len > 1)
             print_title(g_ptr_array_index(all, i));

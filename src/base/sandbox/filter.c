@@ -24,12 +24,14 @@ static const int basic[] = {
     /* Files, by descriptors and by names */
     SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
     SYS_pwritev2, SYS_lseek, SYS_close, NEW_close_range, SYS_dup, SYS_dup3, SYS_pipe2, SYS_fcntl, SYS_ioctl,
-    SYS_flock, SYS_fsync, SYS_fdatasync, SYS_syncfs, SYS_sync, SYS_sync_file_range,
+    SYS_flock, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync, SYS_syncfs, SYS_sync, SYS_sync_file_range,
     SYS_fadvise64, SYS_readahead, SYS_copy_file_range, SYS_sendfile, SYS_splice, SYS_vmsplice, SYS_tee, SYS_openat,
     NEW_openat2, SYS_name_to_handle_at, SYS_readlinkat, SYS_faccessat, NEW_faccessat2,
-    SYS_newfstatat, SYS_fstat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_getdents64,
-    SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_umask, NEW_statmount,
-    NEW_listmount, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_listxattr, SYS_llistxattr, SYS_flistxattr,
+    SYS_newfstatat, SYS_fstat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_getdents64, SYS_mkdirat, SYS_mknodat,
+    SYS_unlinkat, SYS_renameat2, SYS_linkat, SYS_symlinkat, SYS_truncate, SYS_fchmod, SYS_fchmodat, NEW_fchmodat2,
+    SYS_fchown, SYS_fchownat, SYS_utimensat, SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_umask, NEW_statmount,
+    NEW_listmount, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr,
+    SYS_listxattr, SYS_llistxattr, SYS_flistxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
     /* Waiting */
     SYS_ppoll, SYS_pselect6, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait, SYS_eventfd2, SYS_futex,
     SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_restart_syscall,
@@ -54,8 +56,12 @@ static const int basic[] = {
 #endif
     /* Older forms of the same calls, on machines that have them: C libraries still use them. */
 #ifdef SYS_open
-    SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_dup2, SYS_pipe, SYS_poll, SYS_select,
+    SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_mkdir, SYS_mknod, SYS_rmdir, SYS_unlink,
+    SYS_rename, SYS_link, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown, SYS_dup2, SYS_pipe, SYS_poll, SYS_select,
     SYS_epoll_wait, SYS_getpgrp, SYS_time,
+#endif
+#ifdef SYS_renameat
+    SYS_renameat,
 #endif
 #ifdef SYS_arch_prctl
     SYS_arch_prctl,
@@ -72,20 +78,7 @@ static const int basic[] = {
 #endif
 };
 
-static const int changes[] = {
-    SYS_ftruncate, SYS_truncate, SYS_fallocate, SYS_mkdirat, SYS_mknodat, SYS_unlinkat, SYS_renameat2, SYS_linkat,
-    SYS_symlinkat, SYS_fchmod, SYS_fchmodat, NEW_fchmodat2, SYS_fchown, SYS_fchownat, SYS_utimensat, SYS_setxattr,
-    SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
-#ifdef SYS_open
-    SYS_mkdir, SYS_mknod, SYS_rmdir, SYS_unlink, SYS_rename, SYS_link, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown,
-#endif
-#ifdef SYS_renameat
-    SYS_renameat,
-#endif
-};
-
 const struct wb_filter_list wb_filter_basic = {basic, G_N_ELEMENTS(basic)};
-const struct wb_filter_list wb_filter_changes = {changes, G_N_ELEMENTS(changes)};
 
 /* ---- the program ------------------------------------------------------------------------------ */
 

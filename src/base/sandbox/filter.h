@@ -25,11 +25,8 @@ struct wb_filter_list {
     size_t count;
 };
 
-/* The calls that every program makes: reading files, writing to open ones, memory, waiting and threads, without those
- * that need a rule. */
+/* The calls that every program makes: files, memory, waiting and threads, without those that need a rule. */
 extern const struct wb_filter_list wb_filter_basic;
-/* Those that create, rename and remove files, and change their size and attributes. */
-extern const struct wb_filter_list wb_filter_changes;
 
 /* Flags of clone(2) that make namespaces. */
 #define WB_FILTER_NAMESPACES \

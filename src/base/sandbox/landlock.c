@@ -79,19 +79,9 @@ static int add(int ruleset, const struct wb_landlock_place *place, uint64_t know
     return syscall(NEW_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &rule, 0) < 0 ? -errno : 0;
 }
 
-static long version_here(void)
-{
-    return syscall(NEW_landlock_create_ruleset, NULL, (size_t)0, CREATE_VERSION);
-}
-
-bool wb_landlock_exists(void)
-{
-    return version_here() >= VERSION_REFER;
-}
-
 int wb_landlock_enter(const struct wb_landlock_place *places, size_t count)
 {
-    long version = version_here();
+    long version = syscall(NEW_landlock_create_ruleset, NULL, (size_t)0, CREATE_VERSION);
     uint64_t known = known_by(version);
     struct ruleset all = {.handled = known};
     _cleanup_close_ int ruleset = -1;

@@ -7,7 +7,6 @@
  * stat, chmod, chown, times and extended attributes.
  */
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum wb_landlock_access {
@@ -27,6 +26,3 @@ struct wb_landlock_place {
  * -EOPNOTSUPP: the kernel has no Landlock, or an older version of it; -errno.
  */
 int wb_landlock_enter(const struct wb_landlock_place *places, size_t count);
-
-/* Whether the kernel has what wb_landlock_enter needs. */
-bool wb_landlock_exists(void);

@@ -95,12 +95,11 @@ int wb_seccomp_enter(bool io_uring)
     };
     const struct wb_filter_list lists[] = {
         wb_filter_basic,
-        wb_filter_changes,
         {of_daemon, G_N_ELEMENTS(of_daemon)},
         {for_io_uring, G_N_ELEMENTS(for_io_uring)},
     };
     const struct wb_filter filter = {
-        .lists = lists, .list_count = io_uring ? 4 : 3,
+        .lists = lists, .list_count = io_uring ? 3 : 2,
         .rules = rules, .rule_count = G_N_ELEMENTS(rules), .refused = SECCOMP_RET_TRAP,
     };
     struct sigaction action = {.sa_sigaction = on_refused, .sa_flags = SA_SIGINFO | SA_NODEFER};

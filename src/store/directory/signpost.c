@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* A longer chain is assumed to be a loop: so many moves are never made before the signposts in between are bypassed. */
-#define HOPS_MAX WB_SIGNPOST_PLACES_MAX
+#define HOPS_MAX 16
 
 int wb_signpost_read(int dir_fd, struct wb_signpost *ret)
 {
@@ -186,40 +186,4 @@ int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_e
                                 home);
     }
     return check_end(*dir_fd, &sought, writable, home, why);
-}
-
-/* Whether the directory belongs to the store, as it is, as it arrives, or as it was. */
-static bool is_of(int dir_fd, const struct wb_signpost *sought)
-{
-    struct wb_signpost there;
-
-    return (wb_signpost_read(dir_fd, &there) > 0 && memcmp(there.uuid, sought->uuid, sizeof(there.uuid)) == 0) ||
-           holds(dir_fd, WB_HEADER_NAME, sought) > 0 || holds(dir_fd, WB_ARRIVING_NAME, sought) > 0;
-}
-
-size_t wb_signpost_places(int dir_fd, struct wb_signpost_place *ret, size_t max)
-{
-    struct wb_signpost here, sought;
-    size_t n = 0;
-
-    for (int at = dir_fd; n < max && wb_signpost_read(at, &here) > 0 && here.kind != WB_SIGNPOST_REMAINS; n++) {
-        struct wb_signpost_place *next = &ret[n];
-        bool met;
-
-        if (n == 0)
-            sought = here;
-        next->fd = here.path[0] == '/' ? open(here.path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-        if (next->fd < 0)
-            break;
-        g_strlcpy(next->path, here.path, sizeof(next->path));
-        met = same_dir(next->fd, dir_fd);
-        for (size_t i = 0; i < n && !met; i++)
-            met = same_dir(next->fd, ret[i].fd);
-        if (met || !is_of(next->fd, &sought)) {
-            close(next->fd);
-            break;
-        }
-        at = next->fd;
-    }
-    return n;
 }

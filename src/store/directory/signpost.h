@@ -37,18 +37,6 @@ int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_error *w
  * mounts. */
 int wb_store_arrive_from(int from_grave, int to_grave, int dir_fd, const char *home, struct wb_error *why);
 
-/*
- * The directories to which signposts lead from `dir_fd`, one after the other, as far as they can be opened (O_PATH) and
- * each holds the store that the first signpost names, or another signpost of it. Returns their number; the caller
- * closes the descriptors.
- */
-#define WB_SIGNPOST_PLACES_MAX 16
-struct wb_signpost_place {
-    int fd;
-    char path[WB_SIGNPOST_PATH_MAX];
-};
-size_t wb_signpost_places(int dir_fd, struct wb_signpost_place *ret, size_t max);
-
 /* Whether `dir_fd` is a store that a signpost in SRC/.wayback led to, and not SRC/.wayback itself. */
 bool wb_signpost_led(int src_fd, int dir_fd);
 

@@ -8,7 +8,7 @@
 #include "wayback/copy.h"
 
 #include "base/cleanup.h"
-#include "base/enclose.h"
+#include "base/dir.h"
 #include "base/sandbox/capabilities.h"
 #include "base/sandbox/filter.h"
 #include "base/sandbox/landlock.h"
@@ -29,8 +29,19 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* By number: C libraries do not all know it. */
+/* By number: C libraries do not all know them. */
+#ifndef SYS_open_tree
+#define SYS_open_tree 428
+#endif
+#ifndef SYS_move_mount
+#define SYS_move_mount 429
+#endif
 #define NEW_close_range 436
+
+#ifndef OPEN_TREE_CLONE
+#define OPEN_TREE_CLONE 1
+#endif
+#define FROM_FD 0x4 /* MOVE_MOUNT_F_EMPTY_PATH */
 
 /* Where the copy is once there is nothing else. */
 #define COPY "/copy"
@@ -102,14 +113,64 @@ void wb_copy_confine_end(struct wb_copy_confinement *confinement)
 
 /* ---- nothing but the copy ------------------------------------------------------------------------ */
 
-/* What Landlock leaves open, modes and owners of other files, has no path there: root's alone. */
+static int clone_mount(const char *path)
+{
+    return (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | AT_RECURSIVE | O_CLOEXEC);
+}
+
+static int attach(int fd, const char *path)
+{
+    return mkdir(path, 0700) < 0 ? -1 : (int)syscall(SYS_move_mount, fd, "", AT_FDCWD, path, FROM_FD);
+}
+
+/* The directory that the process is in becomes its root directory. A root file system in memory cannot be left, only
+ * covered. */
+static int enter_root(void)
+{
+    if (syscall(SYS_pivot_root, ".", ".") == 0)
+        return umount2(".", MNT_DETACH);
+    return mount(".", "/", NULL, MS_MOVE, NULL) < 0 ? -1 : chroot(".");
+}
+
+/* A directory that a caller has left open leads to all that is above it. */
+static void close_directories(void)
+{
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(AT_FDCWD, "/proc/self/fd");
+    struct dirent *entry;
+    struct stat st;
+    int r = 0;
+
+    while (dir && wb_next_entry(dir, &entry, &r)) {
+        int fd = atoi(entry->d_name);
+
+        if (fd > STDERR_FILENO && fd != dirfd(dir) && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
+            close(fd);
+    }
+}
+
+/*
+ * Root's alone, and not in every container: a root directory that has the copy and /proc, in a mount namespace of its
+ * own. What Landlock leaves open, modes and owners of other files, has no path there. Where the first step is refused,
+ * nothing has changed; later ones leave no root directory, and are errors.
+ */
 static int leave_root(const char *dir, struct wb_error *why)
 {
-    _cleanup_close_ int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const struct wb_enclosed copy = {fd, COPY};
-    int r = fd < 0 ? -errno : wb_enclose(&copy, 1, false);
+    _cleanup_close_ int proc = -1, copy = -1;
 
-    return r < 0 ? wb_error_set(why, r, "cannot be confined to the copy: %s", g_strerror(-r)) : r;
+    if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0)
+        return 0;
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return 0;
+    proc = clone_mount("/proc");
+    copy = clone_mount(dir);
+    if (proc < 0 || copy < 0)
+        return 0;
+    if (mount("wayback", "/proc", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700,size=64k") < 0 ||
+        chdir("/proc") < 0 || attach(proc, "proc") < 0 || attach(copy, "copy") < 0 ||
+        mount(NULL, ".", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0 ||
+        enter_root() < 0 || chdir("/") < 0)
+        return wb_error_set(why, -errno, "cannot be confined to the copy: %s", g_strerror(errno));
+    return 1;
 }
 
 static int enter_landlock(const char *dir)
@@ -134,7 +195,7 @@ static int enter_filter(void)
         {SYS_prlimit64, 0, WB_FILTER_IS, 0},
     };
     static const int more[] = {SYS_sendto}; /* to the process that undoes the making of the directory */
-    const struct wb_filter_list lists[] = {wb_filter_basic, wb_filter_changes, {more, G_N_ELEMENTS(more)}};
+    const struct wb_filter_list lists[] = {wb_filter_basic, {more, G_N_ELEMENTS(more)}};
     const struct wb_filter filter = {
         .lists = lists, .list_count = G_N_ELEMENTS(lists),
         .rules = rules, .rule_count = G_N_ELEMENTS(rules), .refused = SECCOMP_RET_ERRNO | ENOSYS,
@@ -156,7 +217,7 @@ int wb_copy_confine(const char *dir, bool makes, struct wb_copy_confinement *ret
     }
     if (r < 0)
         return wb_error_set(why, r, "%s", g_strerror(-r));
-    wb_enclose_close_directories(NULL, 0);
+    close_directories();
     r = leave_root(dir, why);
     if (r < 0)
         return r;
