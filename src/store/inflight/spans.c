@@ -333,7 +333,7 @@ void wb_spans_reach(struct wb_store *store)
     struct wb_spans *spans = store->spans;
     int64_t now;
 
-    if (!spans || !spans->writes)
+    if (!spans || !spans->writes || spans->active == 0)
         return;
     now = wb_ctime_latest();
     /* The clock was set back during a change. */

@@ -41,7 +41,8 @@ void wb_spans_enter(struct wb_store *store);
 void wb_spans_leave(struct wb_store *store);
 /*
  * Between those two, after a change was made and before its slot in `inflight` is freed: the change counts as recorded
- * wherever the process is killed, since recovery looks at a change that has a slot.
+ * wherever the process is killed, since recovery looks at a change that has a slot. Outside of them (the end of a stage
+ * changes no object) it does nothing: the time since the last change may have changes of others.
  */
 void wb_spans_reach(struct wb_store *store);
 

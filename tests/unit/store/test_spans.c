@@ -169,6 +169,17 @@ START_TEST(only_changes_within_a_span_are_recorded)
 }
 END_TEST
 
+/* As at the end of a stage when it is unmounted. */
+START_TEST(without_a_change_the_span_does_not_grow)
+{
+    int64_t before = change_recorded("f"), other = change_past_us("g");
+
+    wb_spans_reach(store);
+    ck_assert(wb_spans_has(store, before, false));
+    ck_assert(!wb_spans_has(store, other, false));
+}
+END_TEST
+
 START_TEST(the_next_writer_knows_the_same)
 {
     int64_t before = change_recorded("f"), other, after;
@@ -361,6 +372,7 @@ int main(void)
     tcase_add_test(tests, the_next_tick_is_later_than_all_before);
     tcase_add_test(tests, changes_between_opening_and_the_first_record_are_not_recorded);
     tcase_add_test(tests, only_changes_within_a_span_are_recorded);
+    tcase_add_test(tests, without_a_change_the_span_does_not_grow);
     tcase_add_test(tests, the_next_writer_knows_the_same);
     tcase_add_test(tests, all_of_an_opening_is_recorded);
     tcase_add_test(tests, a_writer_that_dies_anywhere_loses_no_span_and_invents_none);
