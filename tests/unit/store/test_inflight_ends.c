@@ -459,7 +459,7 @@ static void check(const struct disk_end *end)
 START_TEST(an_end_anywhere_leaves_tables)
 {
     struct disk_trial trial = {.name = jobs[_i].name, .ways = jobs[_i].ways, .prepare = prepare, .act = act,
-                               .check = check, .clean = clean_tree, .data = &jobs[_i]};
+                               .check = check, .clean = clean_tree, .stride = 3, .data = &jobs[_i]};
     unsigned runs;
 
     done = mmap(NULL, sizeof(*done), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

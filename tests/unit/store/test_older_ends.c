@@ -154,7 +154,7 @@ static void clean(void)
 START_TEST(an_end_anywhere_leaves_every_state)
 {
     struct disk_trial trial = {.name = "open for writing", .ways = DISK_KILLS | DISK_CUTS, .prepare = prepare,
-                               .act = act, .check = check, .clean = clean, .dense_stride = 3, .stride = 7};
+                               .act = act, .check = check, .clean = clean, .dense_stride = 6, .stride = 13};
     const char *base = g_getenv("WAYBACK_TEST_DIR");
     unsigned runs;
 
