@@ -442,10 +442,10 @@ void wb_capture_end(struct wb_change *change, int result)
 {
     struct wb_inflight_aside left = {.when = change->when};
 
-    wb_spans_reach(change->store);
     end_gaps(change);
     if (change->when == 0)
         return;
+    wb_spans_reach(change->store);
     if (result < 0 && times_moved(change))
         result = 0; /* a version of its own: without its record the times before would be lost */
     for (int i = 0; result < 0 && i < change->count; i++) {
