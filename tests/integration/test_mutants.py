@@ -56,11 +56,6 @@ TRIAL_MUTANTS = {
         "if (stages->was_read && g_hash_table_size",
         "if (g_hash_table_size",
         "stage_ends", "recovery of nothing"),
-    "the end of a span is stored only after a change": (
-        "src/store/inflight/spans.c",
-        "    if (now > spans->end)\n        raise_word",
-        "    if (now < spans->begin)\n        raise_word",
-        "stage_ends", "grow slowly"),
     "slots of changes remain": (
         "src/store/inflight/inflight.c",
         "    if (write_free(store->inflight, slot) < 0)\n",
