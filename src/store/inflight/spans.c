@@ -322,7 +322,7 @@ void wb_spans_enter(struct wb_store *store)
         return;
     if (!join_others(spans))
         enter_span(store);
-    /* If the process is killed amid the change, the change is at most KILL_SLACK later than the end that is stored. */
+    /* If the process is killed amid the change, the change counts as recorded unless it came later than KILL_SLACK. */
     now = wb_ctime_clock();
     if (now > spans->end)
         raise_word(store, &spans->end, TAIL_WORD(end), now);
