@@ -195,6 +195,21 @@ def mounted_at(path):
     return found
 
 
+def file_with_number(directory, number):
+    """A new file there with this inode number, or None."""
+    deadline = time.monotonic() + 20
+    for attempt in range(2000):
+        path = directory / f"try{attempt}"
+        path.write_bytes(b"of another program")
+        if os.stat(path).st_ino == number:
+            return path
+        if attempt % 100 == 99:
+            time.sleep(0.5)
+        if time.monotonic() > deadline:
+            break
+    return None
+
+
 def read_by(pid):
     """How many bytes it has read, from any file."""
     with open(f"/proc/{pid}/io", encoding="ascii") as stream:

@@ -4,10 +4,12 @@
 The kernel keeps the size of a file and writes appended bytes to where it believes the end to be. Bytes that the shell
 appended below the mount must not be overwritten by that.
 """
+import errno
 import os
 
 import pytest
 
+from mounts import epoch, file_with_number, moment
 
 RWF_NOAPPEND = 0x20  # Linux 6.9
 MIB = 1 << 20
@@ -103,3 +105,26 @@ def test_a_write_elsewhere_than_at_the_end_keeps_its_offset(maker):
     finally:
         os.close(fd)
     check(mount, "f", b"01abcd6789end")
+
+
+def test_another_file_with_the_same_inode_number(maker):
+    """The name and the number of a removed file lead to the new one, whose changes are recorded as its own."""
+    mount = maker.mount("allow_other")
+    mount.expect("changed while Wayback did not record")
+    path = mount.path / "f"
+    path.write_bytes(b"one")
+    number = os.stat(mount.source / "f").st_ino
+    os.unlink(mount.source / "f")
+    other = file_with_number(mount.source, number)
+    if not other:
+        pytest.skip("the file system does not use the number again")
+    os.rename(other, mount.source / "f")
+    then = moment()
+    with open(path, "r+b") as stream:
+        stream.write(b"new")
+    assert (mount.source / "f").read_bytes() == b"newanother program"
+    # Its past may not be known, as others made it; but it is never another content.
+    try:
+        assert (mount.path / f"f@{epoch(then)}").read_bytes() == b"of another program"
+    except OSError as error:
+        assert error.errno == errno.EIO

@@ -10,23 +10,20 @@
 #include <glib.h>
 #include <string.h>
 
-/* The descriptor must be the node's inode. The birth time need not be asked for: an inode that
- * a node stands for is not reused before the node is dead. */
+/*
+ * The descriptor must be the node's object. Birth time included: no descriptor of the node's is open, so the inode
+ * number may have been used again for a file that somebody created in SRC, past the mount.
+ */
 static int verify(const struct wb_session *session, const struct wb_inode *inode, int fd)
 {
+    const struct wb_store *mapped = session->store && session->store->identities ? session->store : NULL;
     struct wb_object object;
     struct stat st;
+    int r = wb_object_stat(mapped, fd, NULL, &object, NULL, &st);
 
-    if (session->store && session->store->identities) {
-        int r = wb_object_stat(session->store, fd, NULL, &object, NULL, NULL);
-
-        return r < 0 && r != -EXDEV ? r : r < 0 || !wb_object_equal(object, inode->node.object) ? -ESTALE : 0;
-    }
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (st.st_ino != inode->node.object.ino || st.st_dev != session->src_dev)
-        return -ESTALE;
-    return 0;
+    if (r < 0 && r != -EXDEV)
+        return r;
+    return r < 0 || st.st_dev != session->src_dev || !wb_object_equal(object, inode->node.object) ? -ESTALE : 0;
 }
 
 static int open_verified(const struct wb_session *session, const struct wb_inode *inode, int dir_fd, const char *name,
