@@ -279,7 +279,7 @@ static void suspect_compare(struct suspect *suspect, int log_fd, const struct wb
     const struct wb_attrs *then = &record->attr.attrs;
     struct wb_object object = record->attr.object;
     struct wb_attrs now;
-    bool same;
+    bool found, same;
 
     if (record->type == WB_REC_DATA) {
         then = &record->data.attrs;
@@ -296,14 +296,14 @@ static void suspect_compare(struct suspect *suspect, int log_fd, const struct wb
      * A change moves the change time, so another one proves that something happened; the same one does not
      * prove the contrary (the kernel's clock has a grain), so the content is looked at too.
      */
-    same = suspect->fd >= 0 && wb_object_stat(suspect->store, suspect->fd, NULL, NULL, &now, NULL) >= 0 &&
-           same_attrs(&now, then, record->op);
+    found = suspect->fd >= 0 && wb_object_stat(suspect->store, suspect->fd, NULL, NULL, &now, NULL) >= 0;
+    same = found && same_attrs(&now, then, record->op);
     if (same && record->type == WB_REC_DATA && !resizes(record))
         same = same_data(suspect->fd, log_fd, record);
     else if (same && record->type == WB_REC_XATTR)
         same = same_xattr(suspect->fd, log_fd, record);
     suspect->differs = !same;
-    if (suspect->fd >= 0)
+    if (found)
         wb_spans_extend(suspect->store, suspect->when, now.ctime);
 }
 

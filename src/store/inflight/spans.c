@@ -871,7 +871,8 @@ void wb_spans_extend(struct wb_store *store, int64_t when, int64_t ctime)
         writer_has(spans, ctime))
         return;
     pthread_mutex_lock(&spans->lock);
-    add(store, (struct wb_span){MIN(when, ctime), ctime});
+    /* Nothing from `when` on: others may have changed other objects since. Not empty: see is_left_open. */
+    add(store, (struct wb_span){ctime - 1, ctime});
     pthread_mutex_unlock(&spans->lock);
 }
 

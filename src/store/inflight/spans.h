@@ -85,7 +85,7 @@ int64_t wb_spans_after(const struct wb_store *store, int64_t ctime, bool is_dir)
 
 /*
  * Recovery found a change of `when` that was under way when its daemon died, and that gave an object that ctime: counts
- * it as recorded. Times much later than `when` belong to other processes.
+ * this ctime as recorded, and none before it. Times much later than `when` belong to other processes.
  */
 void wb_spans_extend(struct wb_store *store, int64_t when, int64_t ctime);
 

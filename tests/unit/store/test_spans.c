@@ -303,6 +303,18 @@ static bool has(const struct wb_span *spans, unsigned count, int64_t moment)
     return false;
 }
 
+START_TEST(a_change_amid_a_kill_counts_its_own_time_only)
+{
+    int64_t ms = WB_WHEN_SECOND / 1000, when = wb_ctime_clock() + 100 * ms, ctime = when + 800 * ms;
+
+    wb_spans_extend(store, when, ctime);
+    ck_assert(wb_spans_has(store, ctime, false));
+    ck_assert(!wb_spans_has(store, when, false));
+    ck_assert(!wb_spans_has(store, ctime - 400 * ms, false));
+    ck_assert(!wb_spans_has(store, ctime + 10 * ms, false));
+}
+END_TEST
+
 START_TEST(too_many_are_joined_if_they_are_close)
 {
     static struct wb_span spans[WB_SPANS_MAX + 1];
@@ -376,6 +388,7 @@ int main(void)
     tcase_add_test(tests, the_next_writer_knows_the_same);
     tcase_add_test(tests, all_of_an_opening_is_recorded);
     tcase_add_test(tests, a_writer_that_dies_anywhere_loses_no_span_and_invents_none);
+    tcase_add_test(tests, a_change_amid_a_kill_counts_its_own_time_only);
     tcase_add_test(tests, too_many_are_joined_if_they_are_close);
     tcase_add_test(tests, marks_are_kept_when_the_floor_rises);
     tcase_add_test(tests, below_the_floor_everything_was_checked);
