@@ -141,9 +141,11 @@ def is_chosen(item):
     shows on either, unless it is in the code for clones. A test that lists its kinds itself meets all of those."""
     kind = item.callspec.params.get("kind") if hasattr(item, "callspec") else None
     if kind not in KINDS or is_about_clones(item.path) or \
-            any("kind" in re.split(r"\W+", str(marker.args[0])) for marker in item.iter_markers("parametrize")):
+            any("kind" in re.split(r"\W+", str(marker.args[0] if marker.args else marker.kwargs["argnames"]))
+                for marker in item.iter_markers("parametrize")):
         return True
-    name = function_of(item) + item.callspec.id.replace(kind, "")
+    name = function_of(item) + "".join(f" {other}={index}" for other, index in sorted(item.callspec.indices.items())
+                                       if other != "kind")
     return KINDS[zlib.crc32(name.encode()) % len(KINDS)] == kind
 
 
