@@ -2,10 +2,14 @@
 #include "base/sandbox/filter.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <glib.h>
 #include <linux/audit.h>
+#include <linux/fiemap.h>
 #include <linux/filter.h>
+#include <linux/fs.h>
 #include <linux/seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -80,6 +84,25 @@ static const int basic[] = {
 
 const struct wb_filter_list wb_filter_basic = {basic, G_N_ELEMENTS(basic)};
 
+/* ---- arguments --------------------------------------------------------------------------------- */
+
+/* Its own definition needs a header that excludes that of the C library. */
+#define NEW_TCGETS2 _IOR('T', 0x2a, char[44])
+
+/*
+ * Those that every filter allows, if it allows ioctl(2): about files and descriptors, and whether it is a terminal.
+ * Others would type into a terminal (TIOCSTI, TIOCLINUX), change its keys, or, with CAP_SYS_ADMIN, freeze the file
+ * system.
+ */
+static const uint32_t ioctls[] = {
+    FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR, FS_IOC_GETVERSION, FS_IOC_FIEMAP,
+    FICLONE, FICLONERANGE, FIDEDUPERANGE, FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, TCGETS, NEW_TCGETS2, TIOCGWINSZ,
+};
+
+/* They choose the process that gets a signal when a descriptor is ready. O_ASYNC alone chooses the foreground processes
+ * of a terminal. */
+static const uint32_t owners[] = {F_SETOWN, F_SETOWN_EX, F_SETSIG};
+
 /* ---- the program ------------------------------------------------------------------------------ */
 
 #if defined(__x86_64__)
@@ -113,6 +136,11 @@ static void answer(GArray *program, uint32_t action)
     add(program, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action));
 }
 
+static void load_argument(GArray *program, unsigned argument)
+{
+    load(program, offsetof(struct seccomp_data, args) + argument * sizeof(uint64_t) + LOW_HALF);
+}
+
 /* The accumulator holds the number of the call before and after. */
 static void add_rule(GArray *program, const struct wb_filter_rule *rule, uint32_t refused)
 {
@@ -120,10 +148,54 @@ static void add_rule(GArray *program, const struct wb_filter_rule *rule, uint32_
     uint8_t matches = rule->how == WB_FILTER_IS ? 0 : 1;
 
     add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)rule->number, 0, 4));
-    load(program, offsetof(struct seccomp_data, args) + rule->argument * sizeof(uint64_t) + LOW_HALF);
+    load_argument(program, rule->argument);
     add(program, (struct sock_filter)BPF_JUMP(code, rule->value, matches, !matches));
     answer(program, SECCOMP_RET_ALLOW);
     answer(program, refused);
+}
+
+/* Begins instructions about one call: others jump over them. Returns its place, for end_call. */
+static guint begin_call(GArray *program, uint32_t number, unsigned argument)
+{
+    guint at = program->len;
+
+    add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 0));
+    load_argument(program, argument);
+    return at;
+}
+
+static void end_call(GArray *program, guint at)
+{
+    load(program, offsetof(struct seccomp_data, nr));
+    g_array_index(program, struct sock_filter, at).jf = (uint8_t)(program->len - at - 1);
+}
+
+static void add_ioctls(GArray *program, const struct wb_filter *filter, uint32_t refused)
+{
+    size_t count = G_N_ELEMENTS(ioctls) + filter->ioctl_count;
+    guint at = begin_call(program, SYS_ioctl, 1);
+
+    for (size_t i = 0; i < count; i++) {
+        uint32_t one = i < G_N_ELEMENTS(ioctls) ? ioctls[i] : filter->ioctls[i - G_N_ELEMENTS(ioctls)];
+
+        add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, one, (uint8_t)(count - i), 0));
+    }
+    answer(program, refused);
+    end_call(program, at);
+}
+
+static void add_fcntl(GArray *program, uint32_t refused)
+{
+    guint at = begin_call(program, SYS_fcntl, 1);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(owners); i++)
+        add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, owners[i],
+                                                  (uint8_t)(G_N_ELEMENTS(owners) - i + 2), 0));
+    add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_SETFL, 0, 3));
+    load_argument(program, 2);
+    add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_ASYNC, 0, 1));
+    answer(program, refused);
+    end_call(program, at);
 }
 
 static int compare(const void *a, const void *b)
@@ -165,6 +237,8 @@ static GArray *make_program(const struct wb_filter *filter)
      * that, so this must not raise one. */
     add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NEW_clone3, 0, 1));
     answer(program, SECCOMP_RET_ERRNO | ENOSYS);
+    add_ioctls(program, filter, filter->refused);
+    add_fcntl(program, filter->refused);
     for (size_t i = 0; i < filter->rule_count; i++)
         add_rule(program, &filter->rules[i], filter->refused);
     for (size_t i = 0; i < filter->list_count; i++)

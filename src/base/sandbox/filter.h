@@ -25,7 +25,10 @@ struct wb_filter_list {
     size_t count;
 };
 
-/* The calls that every program makes: files, memory, waiting and threads, without those that need a rule. */
+/*
+ * The calls that every program makes: files, memory, waiting and threads, without those that need a rule. In all
+ * filters, ioctl(2) is limited to requests about files, and fcntl(2) cannot make the kernel send signals to others.
+ */
 extern const struct wb_filter_list wb_filter_basic;
 
 /* Flags of clone(2) that make namespaces. */
@@ -37,6 +40,8 @@ struct wb_filter {
     size_t list_count;
     const struct wb_filter_rule *rules;
     size_t rule_count;
+    const uint32_t *ioctls; /* more than those about files; the other arguments of ioctl(2) are refused */
+    size_t ioctl_count;
     uint32_t refused; /* SECCOMP_RET_...: the result of every other call */
 };
 

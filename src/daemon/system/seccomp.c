@@ -3,6 +3,7 @@
 
 #include "base/sandbox/filter.h"
 #include "daemon/system/report.h"
+#include "wayback/control.h"
 #include <errno.h>
 #include <glib.h>
 #include <linux/seccomp.h>
@@ -31,6 +32,13 @@ static const int for_io_uring[] = {
     SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_sched_setaffinity, SYS_mbind, SYS_get_mempolicy,
     SYS_set_mempolicy,
 };
+
+/* Of libfuse, by number: the kernel's header may be older. */
+#define FUSE_CLONE _IOR(229, 0, uint32_t)
+#define FUSE_BACKING_OPEN _IOW(229, 1, char[16])
+#define FUSE_BACKING_CLOSE _IOW(229, 2, uint32_t)
+
+static const uint32_t ioctls_of_daemon[] = {WB_CONTROL_IOCTL, FUSE_CLONE, FUSE_BACKING_OPEN, FUSE_BACKING_CLOSE};
 
 /* ---- what was refused ------------------------------------------------------------------------- */
 
@@ -100,7 +108,8 @@ int wb_seccomp_enter(bool io_uring)
     };
     const struct wb_filter filter = {
         .lists = lists, .list_count = io_uring ? 3 : 2,
-        .rules = rules, .rule_count = G_N_ELEMENTS(rules), .refused = SECCOMP_RET_TRAP,
+        .rules = rules, .rule_count = G_N_ELEMENTS(rules),
+        .ioctls = ioctls_of_daemon, .ioctl_count = G_N_ELEMENTS(ioctls_of_daemon), .refused = SECCOMP_RET_TRAP,
     };
     struct sigaction action = {.sa_sigaction = on_refused, .sa_flags = SA_SIGINFO | SA_NODEFER};
 

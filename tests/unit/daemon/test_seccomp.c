@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/system/report.h"
 #include "daemon/system/seccomp.h"
+#include "wayback/control.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -88,7 +93,9 @@ END_TEST
 
 START_TEST(calls_are_refused_by_their_arguments)
 {
+    struct f_owner_ex owner = {F_OWNER_PID, getppid()};
     struct rlimit *none = NULL;
+    int on = 1;
 
     if (was_tested(false))
         return;
@@ -101,6 +108,13 @@ START_TEST(calls_are_refused_by_their_arguments)
     REFUSED(kill(-1, 0));
     REFUSED(syscall(SYS_tgkill, getppid(), getppid(), 0));
     REFUSED(syscall(SYS_prlimit64, getppid(), 0, none, none));
+    REFUSED(ioctl(STDERR_FILENO, TIOCSTI, "x"));
+    REFUSED(ioctl(STDERR_FILENO, FITHAW, 0));
+    REFUSED(ioctl(STDERR_FILENO, FIOASYNC, &on));
+    REFUSED(fcntl(STDERR_FILENO, F_SETOWN, getppid()));
+    REFUSED(fcntl(STDERR_FILENO, F_SETOWN_EX, &owner));
+    REFUSED(fcntl(STDERR_FILENO, F_SETSIG, SIGURG));
+    REFUSED(fcntl(STDERR_FILENO, F_SETFL, O_ASYNC | O_APPEND));
     done();
 }
 END_TEST
@@ -115,6 +129,8 @@ static void *in_thread(void *data)
 
 START_TEST(calls_needed_for_serving_are_permitted)
 {
+    static const unsigned long ioctls[] = {FICLONE, FICLONERANGE, FIDEDUPERANGE, FS_IOC_FIEMAP, FS_IOC_SETFLAGS,
+                                           FS_IOC_FSSETXATTR, TCGETS, WB_CONTROL_IOCTL, _IOR(229, 0, uint32_t)};
     pthread_t thread;
     int fd;
 
@@ -124,6 +140,13 @@ START_TEST(calls_needed_for_serving_are_permitted)
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    ck_assert_int_eq(fcntl(fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+    for (size_t i = 0; i < sizeof(ioctls) / sizeof(ioctls[0]); i++) {
+        errno = 0;
+        ck_assert_int_eq(ioctl(fd, ioctls[i], NULL), -1);
+        ck_assert_msg(errno != ENOSYS, "ioctl %lx", ioctls[i]);
+    }
     ck_assert_int_eq(close(fd), 0);
     ck_assert_int_eq(kill(getpid(), 0), 0);
     done();
