@@ -103,7 +103,7 @@ class Victim:
         if status == 0:
             self.calls = calls
         else:
-            assert status == -signal.SIGKILL
+            assert status == -signal.SIGKILL, status
             self.killed += 1
         return status == 0
 

@@ -15,6 +15,7 @@ import re
 import shutil
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -36,6 +37,16 @@ SECOND = (1234, 1235)  # another user
 def has_landlock():
     """Whether this kernel has it, with all the features that are used."""
     return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 2
+
+
+def inflight_head(store):
+    """Fields of `inflight`. cut: when power was last lost, 0: never; mark > last: the store is open, or was not closed."""
+    names = ("last", "boot", "mark", "changed", "stamped", "cut")
+    return dict(zip(names, struct.unpack_from("<qQqqqq", (Path(store) / "inflight").read_bytes(), 16)))
+
+
+def cut_of(store):
+    return inflight_head(store)["cut"]
 
 
 def run(*command, check=True, **options):

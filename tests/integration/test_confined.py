@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What programs can reach while they read untrusted input: vreceive only its copy, diff(1) for vdiff only two files."""
 import errno
+import glob
 import os
+import signal
 import subprocess
 import time
 
 import pytest
 
 from copies import Copy
-from mounts import LIMIT, NOBODY, epoch, has_landlock, moment
+from mounts import LIMIT, NOBODY, cut_of, epoch, has_landlock, inflight_head, moment, run
 from preload import preloaded
 
 # CHOWN DAC_OVERRIDE FOWNER FSETID LINUX_IMMUTABLE SYS_ADMIN SYS_RESOURCE MKNOD SETFCAP
@@ -20,11 +22,13 @@ TAKEN_OVER = r"""
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
@@ -38,6 +42,7 @@ int fsync(int fd)
     static int tried;
     const char *victim = getenv("VICTIM");
     char *nothing[] = {NULL};
+    struct f_owner_ex owner = {F_OWNER_PID, getppid()};
     char above[256];
 
     if (!tried++ && strstr(program_invocation_name, "vreceive")) {
@@ -58,11 +63,40 @@ int fsync(int fd)
         TRY("ptrace", ptrace(PTRACE_ATTACH, getppid(), NULL, NULL));
         TRY("kill", kill(getppid(), 0));
         TRY("setuid", setresuid(4001, 4001, 4001));
+        TRY("type", ioctl(2, TIOCSTI, "x"));
+        TRY("console", ioctl(2, TIOCLINUX, "x"));
+        TRY("thaw", ioctl(fd, FITHAW, 0));
+        TRY("owner", fcntl(2, F_SETOWN, getppid()));
+        TRY("owner_ex", fcntl(2, F_SETOWN_EX, &owner));
+        TRY("signal", fcntl(2, F_SETSIG, SIGURG));
+        TRY("async", fcntl(fd, F_SETFL, O_ASYNC));
     }
     return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd);
 }
 """
-REFUSED_CALLS = ("execve", "socket", "inet", "unshare", "mount", "chroot", "ptrace", "kill", "setuid")
+
+# Killed when it has marked the store as open.
+KILLED_WITH_THE_STORE_OPEN = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int fsync(int fd)
+{
+    char link[32], path[4096] = "";
+    int r = ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd);
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof(path) - 1) > 0 && strstr(path, "/.wayback/inflight"))
+        kill(getpid(), SIGKILL);
+    return r;
+}
+"""
+REFUSED_CALLS = ("execve", "socket", "inet", "unshare", "mount", "chroot", "ptrace", "kill", "setuid", "type",
+                 "console", "thaw", "owner", "owner_ex", "signal", "async")
 
 
 def refused_calls(copy):
@@ -176,6 +210,45 @@ def test_a_directory_is_removed_after_a_kill(copy):
         time.sleep(0.01)
 
 
+def test_a_kill_of_the_daemon_of_a_copy_is_no_power_cut(copy):
+    """The receiver is in a mount namespace of its own, and its own mount of the copy ends with it."""
+    copy.follow()
+    mount = copy.mounted()
+    mount.kill()
+    head = inflight_head(mount.store())
+    assert head["mark"] > head["last"]
+    copy.follow()
+    assert cut_of(mount.store()) == 0
+
+
+def test_neither_is_a_kill_of_the_receiver(copy):
+    copy.follow()
+    (copy.source.path / "d/file").write_bytes(b"changed")
+    stream, store = copy.stream(), copy.path / ".wayback"
+    with preloaded(copy.maker.tree(), KILLED_WITH_THE_STORE_OPEN):
+        assert copy.receive(stream).returncode == -signal.SIGKILL
+    head = inflight_head(store)
+    assert head["mark"] > head["last"]
+    with copy.used():
+        assert cut_of(store) == 0
+
+
+@pytest.mark.skipif(not glob.glob("/usr/share/i18n/charmaps/ISO-8859-1.*"), reason="no locales can be compiled here")
+@pytest.mark.parametrize("who", ["root", "an ordinary user"])
+def test_errors_are_readable_in_a_locale_with_another_character_set(copy, who):
+    """The converters of the C library are files, which are out of reach by then."""
+    locales = copy.maker.tree()
+    run("localedef", "-i", "de_DE", "-f", "ISO-8859-1", locales / "de_DE.ISO-8859-1")
+    if who != "root":
+        copy.received_by(*NOBODY)
+    locales.chmod(0o755)
+    (copy.path / ".wayback").symlink_to("elsewhere")
+    environment = dict(copy.source.programs.environment(), LOCPATH=str(locales), LC_ALL="de_DE.ISO-8859-1")
+    result = subprocess.run([copy.source.programs.directory / "vreceive", copy.path], input=b"", check=False, stderr=subprocess.PIPE,
+                            stdout=subprocess.PIPE, env=environment, **copy.receiver)
+    assert result.returncode == 1 and b"Not a directory" in result.stderr and result.stdout == b"", result
+
+
 DIFF = """#!/bin/sh
 cat "$VICTIM" && echo read
 echo changed >"$VICTIM" && echo wrote
@@ -205,3 +278,30 @@ def test_the_comparison_of_text_reads_two_files(maker, who):
     result = mount.run_tool("vdiff", path, when, user=None if who == "root" else NOBODY, env=environment)
     assert "first\nsecond\n" in result.stdout, result.stdout
     assert "as it was" not in result.stdout and "wrote" not in result.stdout and victim.read_bytes() == b"as it was\n"
+
+
+CALLS = """#!/usr/bin/python3 -SI
+import errno, fcntl, os, signal, termios
+for call in (lambda: fcntl.ioctl(1, termios.TIOCSTI, b"x"), lambda: fcntl.fcntl(1, fcntl.F_SETOWN, os.getppid()),
+             lambda: fcntl.fcntl(1, 10, signal.SIGURG), lambda: fcntl.fcntl(0, fcntl.F_SETFL, os.O_ASYNC)):
+    try:
+        call()
+        print("done")
+    except OSError as error:
+        print("refused" if error.errno == errno.ENOSYS else error)
+raise SystemExit(1)
+"""
+
+
+def test_the_comparison_of_text_cannot_type_or_signal(maker):
+    mount, place = maker.mount("allow_other"), maker.tree()
+    path = mount.path / "f"
+    path.write_text("first\n")
+    when = epoch(moment())
+    path.write_text("second\n")
+    (place / "diff").write_text(CALLS)
+    (place / "diff").chmod(0o755)
+    environment = mount.programs.environment()
+    environment["PATH"] = f"{place}:{environment['PATH']}"
+    result = mount.run_tool("vdiff", path, when, env=environment)
+    assert result.stdout.splitlines()[1:] == ["refused"] * 4

@@ -2,7 +2,6 @@
 """A daemon that is killed and one that finds the store by another mount: no power was lost, if the file system was
 mounted all the time."""
 import os
-import struct
 import sys
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
-from mounts import LIMIT, QUICK, run
+from mounts import LIMIT, QUICK, cut_of, run
 
 if os.uname().machine != "x86_64":
     pytest.skip("the tracer knows no other registers", allow_module_level=True)
@@ -52,11 +51,6 @@ def fixture_disk(maker):
     root.with_name(root.name + ".img").unlink()
 
 
-def cut_of(mount):
-    """The field of that name in `inflight`; 0: no power was ever lost."""
-    return struct.unpack_from("<q", (mount.store() / "inflight").read_bytes(), 56)[0]
-
-
 def test_killed_and_found_by_a_bind_mount_it_recovers(maker, disk):
     """A change that had not happened leaves no version."""
     root, other = disk
@@ -67,7 +61,7 @@ def test_killed_and_found_by_a_bind_mount_it_recovers(maker, disk):
     for name in ("write_over",) if QUICK else ("write_over", "unlink"):
         bench.kill_everywhere(ACTS[name])
     bench.finish()
-    assert bench.failures == [] and bench.cases >= 4 and cut_of(mount) == 0
+    assert bench.failures == [] and bench.cases >= 4 and cut_of(mount.store()) == 0
 
 
 @pytest.mark.parametrize("bound", (False, True))
@@ -77,7 +71,7 @@ def test_a_file_system_unmounted_between_has_lost_power(maker, disk, bound):
 
     mount = maker.mount("allow_other", source=root / "tree")
     (mount.path / "f").write_bytes(b"one")
-    assert cut_of(mount) == 0
+    assert cut_of(mount.store()) == 0
     mount.kill()
     deadline = time.monotonic() + LIMIT
     while run("umount", root, check=False).returncode != 0:
@@ -87,6 +81,6 @@ def test_a_file_system_unmounted_between_has_lost_power(maker, disk, bound):
     if bound:
         run("mount", "--bind", root, other)
     mount.start()
-    assert cut_of(mount) > 0
+    assert cut_of(mount.store()) > 0
     assert (mount.path / "f").read_bytes() == b"one"
     mount.stop()

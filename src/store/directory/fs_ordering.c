@@ -20,6 +20,31 @@ static bool has_journal(dev_t device)
     return path && access(path, F_OK) == 0;
 }
 
+/* File systems that were noted. */
+static struct {
+    dev_t device;
+    bool has_journal;
+} noted[WB_ORDERED_NOTES_MAX];
+static unsigned noted_count;
+
+static bool has_journal_noted(dev_t device)
+{
+    for (unsigned i = 0; i < noted_count; i++)
+        if (noted[i].device == device)
+            return noted[i].has_journal;
+    return has_journal(device);
+}
+
+void wb_store_dir_note_ordered(int dir_fd)
+{
+    struct stat st;
+
+    if (noted_count == WB_ORDERED_NOTES_MAX || fstat(dir_fd, &st) < 0)
+        return;
+    noted[noted_count].has_journal = has_journal_noted(st.st_dev);
+    noted[noted_count++].device = st.st_dev;
+}
+
 bool wb_store_dir_is_ordered(int dir_fd, bool *ret_truncate_writes)
 {
     struct statfs fs;
@@ -28,5 +53,5 @@ bool wb_store_dir_is_ordered(int dir_fd, bool *ret_truncate_writes)
     if (fstatfs(dir_fd, &fs) < 0 || fstat(dir_fd, &st) < 0)
         return false;
     *ret_truncate_writes = fs.f_type == XFS_MAGIC;
-    return fs.f_type == XFS_MAGIC || (fs.f_type == EXT4_SUPER_MAGIC && has_journal(st.st_dev));
+    return fs.f_type == XFS_MAGIC || (fs.f_type == EXT4_SUPER_MAGIC && has_journal_noted(st.st_dev));
 }

@@ -12,6 +12,9 @@
 #include "base/sandbox/capabilities.h"
 #include "base/sandbox/filter.h"
 #include "base/sandbox/landlock.h"
+#include "base/sandbox/prepare.h"
+#include "store/inflight/mounted.h"
+#include "store/store.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -159,7 +162,8 @@ static int leave_root(const char *dir, struct wb_error *why)
 
     if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0)
         return 0;
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+    /* What others unmount is unmounted here as well. */
+    if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
         return 0;
     proc = clone_mount("/proc");
     copy = clone_mount(dir);
@@ -171,6 +175,19 @@ static int leave_root(const char *dir, struct wb_error *why)
         enter_root() < 0 || chdir("/") < 0)
         return wb_error_set(why, -errno, "cannot be confined to the copy: %s", g_strerror(errno));
     return 1;
+}
+
+/* The store may be a mount of its own. */
+static void note_mounts(const char *dir)
+{
+    _cleanup_close_ int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int store =
+        fd < 0 ? -1 : openat(fd, WB_STORE_NAME, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd >= 0)
+        wb_mounted_note(fd);
+    if (store >= 0)
+        wb_mounted_note(store);
 }
 
 static int enter_landlock(const char *dir)
@@ -218,19 +235,21 @@ int wb_copy_confine(const char *dir, bool makes, struct wb_copy_confinement *ret
     if (r < 0)
         return wb_error_set(why, r, "%s", g_strerror(-r));
     close_directories();
+    wb_sandbox_prepare();
+    note_mounts(dir);
     r = leave_root(dir, why);
     if (r < 0)
         return r;
     if (r > 0)
         ret->path = COPY;
-    /* Whether all that is possible here: each goes as far as the kernel, or the container, lets it. */
+    /* Each goes as far as the kernel, or the container, lets it. */
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     r = enter_landlock(ret->path);
-    if (r == 0 || r == -EOPNOTSUPP)
+    if (r == 0 || wb_sandbox_is_missing(r))
         r = wb_capabilities_keep(KEPT);
-    if (r == 0)
+    if (r == 0 || wb_sandbox_is_missing(r))
         r = enter_filter();
-    return r == 0 || r == -EOPNOTSUPP || r == -EPERM
+    return r == 0 || wb_sandbox_is_missing(r)
                ? 0
                : wb_error_set(why, r, "cannot be confined to the copy: %s", g_strerror(-r));
 }
