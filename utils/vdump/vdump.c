@@ -7,6 +7,7 @@
 #include "client/control.h"
 #include "client/fd.h"
 #include "common/json.h"
+#include "wayback/confine.h"
 #include "wayback/dump.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -115,6 +116,31 @@ static GPtrArray *find_logs(const char *given)
     return logs;
 }
 
+/*
+ * What has to be readable for a log: a daemon may replace it before it is read, so in a store that is its directory.
+ * Logs of objects are in STORE/objects/xx.
+ */
+static char *find_place(const char *log)
+{
+    g_autofree char *dir = g_path_get_dirname(log);
+    g_autofree char *objects = g_path_get_dirname(dir);
+    g_autofree char *store = g_path_get_dirname(objects);
+
+    return is_store(dir) || is_store(store) ? g_steal_pointer(&dir) : g_strdup(log);
+}
+
+static int confine(const GPtrArray *logs, struct wb_error *why)
+{
+    g_autoptr(GHashTable) seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    g_autofree gpointer *places = NULL;
+    guint count;
+
+    for (guint i = 0; i < logs->len; i++)
+        g_hash_table_add(seen, find_place(g_ptr_array_index(logs, i)));
+    places = g_hash_table_get_keys_as_array(seen, &count);
+    return wb_confine_files((const char *const *)places, count, why);
+}
+
 /* Which log the lines that follow are from. */
 static void print_title(const char *path)
 {
@@ -143,11 +169,14 @@ int main(int argc, char **argv)
 {
     g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func(g_free);
     int r = wb_cli_begin(&cli, options, &argc, &argv);
+    struct wb_error why = {""};
 
     if (r >= 0)
         return r;
     for (int i = 1; i < argc; i++)
         g_ptr_array_extend_and_steal(all, find_logs(argv[i]));
+    if (confine(all, &why) < 0)
+        return wb_cli_fail(NULL, "%s", why.text);
     for (guint i = 0; i < all->len && !wb_cli_interrupted() && !ferror(stdout); i++) {
         if (all->len > 1)
             print_title(g_ptr_array_index(all, i));

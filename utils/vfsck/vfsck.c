@@ -10,6 +10,7 @@
 #include "common/progress.h"
 #include "common/text.h"
 #include "wayback/check.h"
+#include "wayback/confine.h"
 #include <errno.h>
 
 /* As those of e2fsck(8). */
@@ -156,7 +157,9 @@ static int check(const char *given)
     if (json)
         fputs("{\"findings\":[", stdout);
     wb_progress_begin();
-    r = wb_check_store(tree, store, flags, &listener, &result, &why);
+    r = wb_confine_store(&tree, &store, flags & WB_CHECK_REPAIR ? WB_CONFINE_CHANGES : 0, &why);
+    if (r == 0)
+        r = wb_check_store(tree, store, flags, &listener, &result, &why);
     wb_progress_clear();
     /* What was not looked at whole is not called clean; JSON is closed all the same. */
     if (r == 0 || json)

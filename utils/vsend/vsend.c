@@ -8,6 +8,7 @@
 #include "client/path.h"
 #include "common/progress.h"
 #include "common/text.h"
+#include "wayback/confine.h"
 #include "wayback/copy.h"
 #include <errno.h>
 #include <poll.h>
@@ -86,7 +87,10 @@ static int send_once(const char *given, unsigned flags, struct wb_copy_point *fr
     wb_progress_begin();
     /* Each time: the store may have been moved. */
     wb_request_look_behind(&tree, &store);
-    r = wb_copy_send(tree, store, from, flags, STDOUT_FILENO, &listener, &result, &why);
+    /* With --follow, the store may be moved to a place that is not known yet. */
+    r = follow ? 0 : wb_confine_store(&tree, &store, WB_CONFINE_ATTRS, &why);
+    if (r == 0)
+        r = wb_copy_send(tree, store, from, flags, STDOUT_FILENO, &listener, &result, &why);
     wb_progress_clear();
     if (r == -EAGAIN && flags & WB_COPY_CHANGES) {
         if (!waits)

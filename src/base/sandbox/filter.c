@@ -28,14 +28,12 @@ static const int basic[] = {
     /* Files, by descriptors and by names */
     SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
     SYS_pwritev2, SYS_lseek, SYS_close, NEW_close_range, SYS_dup, SYS_dup3, SYS_pipe2, SYS_fcntl, SYS_ioctl,
-    SYS_flock, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync, SYS_syncfs, SYS_sync, SYS_sync_file_range,
+    SYS_flock, SYS_fsync, SYS_fdatasync, SYS_syncfs, SYS_sync, SYS_sync_file_range,
     SYS_fadvise64, SYS_readahead, SYS_copy_file_range, SYS_sendfile, SYS_splice, SYS_vmsplice, SYS_tee, SYS_openat,
     NEW_openat2, SYS_name_to_handle_at, SYS_readlinkat, SYS_faccessat, NEW_faccessat2,
-    SYS_newfstatat, SYS_fstat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_getdents64, SYS_mkdirat, SYS_mknodat,
-    SYS_unlinkat, SYS_renameat2, SYS_linkat, SYS_symlinkat, SYS_truncate, SYS_fchmod, SYS_fchmodat, NEW_fchmodat2,
-    SYS_fchown, SYS_fchownat, SYS_utimensat, SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_umask, NEW_statmount,
-    NEW_listmount, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr,
-    SYS_listxattr, SYS_llistxattr, SYS_flistxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
+    SYS_newfstatat, SYS_fstat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_getdents64, SYS_getcwd, SYS_chdir, SYS_fchdir,
+    SYS_umask, NEW_statmount, NEW_listmount, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_listxattr,
+    SYS_llistxattr, SYS_flistxattr,
     /* Waiting */
     SYS_ppoll, SYS_pselect6, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait, SYS_eventfd2, SYS_futex,
     SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_restart_syscall,
@@ -60,12 +58,8 @@ static const int basic[] = {
 #endif
     /* Older forms of the same calls, on machines that have them: C libraries still use them. */
 #ifdef SYS_open
-    SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_mkdir, SYS_mknod, SYS_rmdir, SYS_unlink,
-    SYS_rename, SYS_link, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown, SYS_dup2, SYS_pipe, SYS_poll, SYS_select,
+    SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_dup2, SYS_pipe, SYS_poll, SYS_select,
     SYS_epoll_wait, SYS_getpgrp, SYS_time,
-#endif
-#ifdef SYS_renameat
-    SYS_renameat,
 #endif
 #ifdef SYS_arch_prctl
     SYS_arch_prctl,
@@ -82,6 +76,18 @@ static const int basic[] = {
 #endif
 };
 
+static const int changes[] = {
+    SYS_ftruncate, SYS_truncate, SYS_fallocate, SYS_mkdirat, SYS_mknodat, SYS_unlinkat, SYS_renameat2, SYS_linkat,
+    SYS_symlinkat, SYS_fchmod, SYS_fchmodat, NEW_fchmodat2, SYS_fchown, SYS_fchownat, SYS_utimensat, SYS_setxattr,
+    SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
+#ifdef SYS_open
+    SYS_mkdir, SYS_mknod, SYS_rmdir, SYS_unlink, SYS_rename, SYS_link, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown,
+#endif
+#ifdef SYS_renameat
+    SYS_renameat,
+#endif
+};
+
 const struct wb_filter_list wb_filter_basic = {basic, G_N_ELEMENTS(basic)};
 
 /* ---- arguments --------------------------------------------------------------------------------- */
@@ -95,8 +101,11 @@ const struct wb_filter_list wb_filter_basic = {basic, G_N_ELEMENTS(basic)};
  * system.
  */
 static const uint32_t ioctls[] = {
-    FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_FSSETXATTR, FS_IOC_GETVERSION, FS_IOC_FIEMAP,
-    FICLONE, FICLONERANGE, FIDEDUPERANGE, FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, TCGETS, NEW_TCGETS2, TIOCGWINSZ,
+    FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR, FS_IOC_GETVERSION, FS_IOC_FIEMAP, FIONREAD, FIONBIO, FIOCLEX, FIONCLEX,
+    TCGETS, NEW_TCGETS2, TIOCGWINSZ,
+};
+static const uint32_t changing_ioctls[] = {
+    FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FICLONE, FICLONERANGE, FIDEDUPERANGE,
 };
 
 /* They choose the process that gets a signal when a descriptor is ready. O_ASYNC alone chooses the foreground processes
@@ -170,17 +179,19 @@ static void end_call(GArray *program, guint at)
     g_array_index(program, struct sock_filter, at).jf = (uint8_t)(program->len - at - 1);
 }
 
-static void add_ioctls(GArray *program, const struct wb_filter *filter, uint32_t refused)
+static void add_ioctls(GArray *program, const struct wb_filter *filter)
 {
-    size_t count = G_N_ELEMENTS(ioctls) + filter->ioctl_count;
+    g_autoptr(GArray) all = g_array_new(FALSE, FALSE, sizeof(uint32_t));
     guint at = begin_call(program, SYS_ioctl, 1);
 
-    for (size_t i = 0; i < count; i++) {
-        uint32_t one = i < G_N_ELEMENTS(ioctls) ? ioctls[i] : filter->ioctls[i - G_N_ELEMENTS(ioctls)];
-
-        add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, one, (uint8_t)(count - i), 0));
-    }
-    answer(program, refused);
+    g_array_append_vals(all, ioctls, G_N_ELEMENTS(ioctls));
+    if (filter->changes)
+        g_array_append_vals(all, changing_ioctls, G_N_ELEMENTS(changing_ioctls));
+    g_array_append_vals(all, filter->ioctls, (guint)filter->ioctl_count);
+    for (guint i = 0; i < all->len; i++)
+        add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, g_array_index(all, uint32_t, i),
+                                                  (uint8_t)(all->len - i), 0));
+    answer(program, filter->refused);
     end_call(program, at);
 }
 
@@ -237,12 +248,14 @@ static GArray *make_program(const struct wb_filter *filter)
      * that, so this must not raise one. */
     add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NEW_clone3, 0, 1));
     answer(program, SECCOMP_RET_ERRNO | ENOSYS);
-    add_ioctls(program, filter, filter->refused);
+    add_ioctls(program, filter);
     add_fcntl(program, filter->refused);
     for (size_t i = 0; i < filter->rule_count; i++)
         add_rule(program, &filter->rules[i], filter->refused);
     for (size_t i = 0; i < filter->list_count; i++)
         g_array_append_vals(numbers, filter->lists[i].numbers, (unsigned)filter->lists[i].count);
+    if (filter->changes)
+        g_array_append_vals(numbers, changes, G_N_ELEMENTS(changes));
     add_ranges(program, numbers, filter->refused);
     answer(program, filter->refused);
     return program;

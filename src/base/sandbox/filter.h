@@ -8,6 +8,7 @@
  */
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,7 +27,8 @@ struct wb_filter_list {
 };
 
 /*
- * The calls that every program makes: files, memory, waiting and threads, without those that need a rule. In all
+ * The calls that every program makes: reading files, writing to open ones, memory, waiting and threads, without those
+ * that need a rule. In all
  * filters, ioctl(2) is limited to requests about files, and fcntl(2) cannot make the kernel send signals to others.
  */
 extern const struct wb_filter_list wb_filter_basic;
@@ -40,6 +42,7 @@ struct wb_filter {
     size_t list_count;
     const struct wb_filter_rule *rules;
     size_t rule_count;
+    bool changes;           /* also calls that create, rename and remove files, or change their size and attributes */
     const uint32_t *ioctls; /* more than those about files; the other arguments of ioctl(2) are refused */
     size_t ioctl_count;
     uint32_t refused; /* SECCOMP_RET_...: the result of every other call */

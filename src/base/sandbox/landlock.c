@@ -54,6 +54,8 @@ static uint64_t known_by(long version)
 static uint64_t allowed_by(enum wb_landlock_access access)
 {
     switch (access) {
+    case WB_LANDLOCK_LIST:
+        return READ_DIR;
     case WB_LANDLOCK_READ:
         return READ_FILE | READ_DIR;
     case WB_LANDLOCK_PROGRAM:
@@ -76,7 +78,10 @@ static int add(int ruleset, const struct wb_landlock_place *place, uint64_t know
         return -errno;
     if (!S_ISDIR(st.st_mode))
         rule.allowed &= EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV;
-    return syscall(NEW_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &rule, 0) < 0 ? -errno : 0;
+    if (syscall(NEW_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &rule, 0) == 0)
+        return 0;
+    /* Pipes and the like are in no place, and always allowed. */
+    return errno == EBADFD ? 0 : -errno;
 }
 
 int wb_landlock_enter(const struct wb_landlock_place *places, size_t count)

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 enum wb_landlock_access {
+    WB_LANDLOCK_LIST,    /* read lists, not files */
     WB_LANDLOCK_READ,    /* read files and lists */
     WB_LANDLOCK_PROGRAM, /* read, and execute programs */
     WB_LANDLOCK_DEVICE,  /* read and write, and use ioctl(2) on devices */

@@ -109,7 +109,8 @@ int wb_seccomp_enter(bool io_uring)
     const struct wb_filter filter = {
         .lists = lists, .list_count = io_uring ? 3 : 2,
         .rules = rules, .rule_count = G_N_ELEMENTS(rules),
-        .ioctls = ioctls_of_daemon, .ioctl_count = G_N_ELEMENTS(ioctls_of_daemon), .refused = SECCOMP_RET_TRAP,
+        .ioctls = ioctls_of_daemon, .ioctl_count = G_N_ELEMENTS(ioctls_of_daemon),
+        .changes = true, .refused = SECCOMP_RET_TRAP,
     };
     struct sigaction action = {.sa_sigaction = on_refused, .sa_flags = SA_SIGINFO | SA_NODEFER};
 

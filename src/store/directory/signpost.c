@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* A longer chain is assumed to be a loop: so many moves are never made before the signposts in between are bypassed. */
-#define HOPS_MAX 16
+#define HOPS_MAX WB_SIGNPOST_PLACES_MAX
 
 int wb_signpost_read(int dir_fd, struct wb_signpost *ret)
 {
@@ -186,4 +186,34 @@ int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_e
                                 home);
     }
     return check_end(*dir_fd, &sought, writable, home, why);
+}
+
+/* A damaged header has no id: then the directory must look like a store. */
+static bool is_of(int dir_fd, const struct wb_signpost *sought)
+{
+    struct wb_signpost there;
+    struct stat st;
+
+    if (wb_signpost_read(dir_fd, &there) > 0 && memcmp(there.uuid, sought->uuid, sizeof(there.uuid)) == 0)
+        return true;
+    return (holds(dir_fd, WB_HEADER_NAME, sought) > 0 || holds(dir_fd, WB_ARRIVING_NAME, sought) > 0) &&
+           fstatat(dir_fd, WB_OBJECTS_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+size_t wb_signpost_places(int dir_fd, struct wb_signpost_place ret[WB_SIGNPOST_PLACES_MAX])
+{
+    struct wb_signpost here, sought = {0};
+    size_t n = 0;
+
+    for (int at = dir_fd; n < WB_SIGNPOST_PLACES_MAX && wb_signpost_read(at, &here) > 0; n++) {
+        if (here.kind == WB_SIGNPOST_REMAINS)
+            break;
+        if (n == 0)
+            sought = here;
+        at = ret[n].fd = open(here.path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (at < 0)
+            break;
+        ret[n].belongs = is_of(at, &sought);
+    }
+    return n;
 }

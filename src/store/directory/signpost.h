@@ -37,6 +37,18 @@ int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_error *w
  * mounts. */
 int wb_store_arrive_from(int from_grave, int to_grave, int dir_fd, const char *home, struct wb_error *why);
 
+/*
+ * The directories to which signposts lead from `dir_fd`, one after the other, as far as they can be opened (O_PATH);
+ * the caller closes the descriptors. `belongs`: the store that the first signpost names is there, or another signpost
+ * of it. Returns their number.
+ */
+#define WB_SIGNPOST_PLACES_MAX 16
+struct wb_signpost_place {
+    int fd;
+    bool belongs;
+};
+size_t wb_signpost_places(int dir_fd, struct wb_signpost_place ret[WB_SIGNPOST_PLACES_MAX]);
+
 /* Whether `dir_fd` is a store that a signpost in SRC/.wayback led to, and not SRC/.wayback itself. */
 bool wb_signpost_led(int src_fd, int dir_fd);
 

@@ -215,7 +215,8 @@ static int enter_filter(void)
     const struct wb_filter_list lists[] = {wb_filter_basic, {more, G_N_ELEMENTS(more)}};
     const struct wb_filter filter = {
         .lists = lists, .list_count = G_N_ELEMENTS(lists),
-        .rules = rules, .rule_count = G_N_ELEMENTS(rules), .refused = SECCOMP_RET_ERRNO | ENOSYS,
+        .rules = rules, .rule_count = G_N_ELEMENTS(rules), .changes = true,
+        .refused = SECCOMP_RET_ERRNO | ENOSYS,
     };
 
     return wb_filter_enter(&filter);
