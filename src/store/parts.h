@@ -61,7 +61,10 @@ bool wb_store_dir_can_clone(int dir_fd);
 
 /* ---- the clock and the slots (inflight.c) ---------------------------------------------------- */
 
+/* Reads the file. Nothing may be changed before wb_inflight_mark_open. 0 or -errno. */
 int wb_inflight_open(struct wb_inflight **ret, int dir_fd);
+/* Notes durably that the store is open for writing, and the power cut that was found. 0 or -errno. */
+int wb_inflight_mark_open(struct wb_inflight *inflight, int dir_fd);
 struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight);
 
 void wb_inflight_log_mtimes(const struct wb_inflight *inflight, struct wb_log_mtimes *ret);

@@ -32,6 +32,7 @@ enum wb_store_flags {
     WB_STORE_WRITE = 1 << 0,  /* take the lock, be able to append         */
     WB_STORE_CREATE = 1 << 1, /* make a new store where there is none      */
     WB_STORE_ANOTHER = 1 << 2, /* with CREATE: though the tree has a history elsewhere, which it leaves */
+    WB_STORE_IN_SPANS = 1 << 3, /* each change of SRC is going to be made in a span (spans.h) */
 };
 
 /*
@@ -48,7 +49,7 @@ struct wb_store {
     int dir_fd;   /* the store; owned                                                         */
     int grave_fd; /* dead objects: the store, or SRC/.wayback-staging where the store is on another
                      device; owned; -1 where there is none yet (readers)                       */
-    bool writable;
+    bool writable, in_spans;
     bool is_new;    /* made by this very wb_store_open                                         */
     int unmarked;   /* -errno: SRC cannot say where the store is (store_place.h); else 0        */
     int64_t opened; /* by the clock of ctime; before anything was done to SRC (spans.h)        */

@@ -61,6 +61,13 @@ TRIAL_MUTANTS = {
         "    if (write_free(store->inflight, slot) < 0)\n",
         "    if (slot > 63 && write_free(store->inflight, slot) < 0)\n",
         "inflight_ends", "inflight"),
+    "a store is open before its table of spans has that": (
+        "src/store/open/store.c",
+        "        r = wb_spans_open(store);\n    }\n    if (r == 0)\n"
+        "        r = wb_inflight_mark_open(store->inflight, store->dir_fd);\n",
+        "        r = wb_inflight_mark_open(store->inflight, store->dir_fd);\n    }\n    if (r == 0)\n"
+        "        r = wb_spans_open(store);\n",
+        "inflight_ends", "spans after a cut"),
     "records are received after the note that they are": (
         "src/transfer/receive/apply.c",
         "        r = wb_apply_records(applying);\n        if (r == 0)\n"

@@ -151,6 +151,7 @@ static int suspect_finish_rename(const struct suspect *suspect)
     if (holds(suspect, target_fd, target->name, source->object, &there) != 1 ||
         holds(suspect, source_fd, source->name, target->object, &there) != 1)
         return 0;
+    WB_IN_SPAN(suspect->store);
     return wb_grave_bury_name(suspect->store, source_fd, source->name, target->object, target->is_dir);
 }
 
@@ -419,6 +420,8 @@ static int examine(struct suspect *suspect)
         return 0;
     extend_to_names(suspect);
     for (unsigned i = 0; suspect->op == WB_OP_RESTORE && i < suspect->log_count; i++) {
+        WB_IN_SPAN(suspect->store);
+
         r = wb_restore_take_back(suspect->store, suspect->logs[i].object);
         if (r < 0)
             return r;

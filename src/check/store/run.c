@@ -62,7 +62,8 @@ static int open_store(struct wb_checking *checking, struct wb_error *why)
     wb_close_fd(&checking->lock_fd);
     if (!checking->bound || !checking->sound)
         return 0;
-    r = wb_store_open(&checking->store, checking->src_fd, checking->store_path, write ? WB_STORE_WRITE : 0, why);
+    r = wb_store_open(&checking->store, checking->src_fd, checking->store_path,
+                      write ? WB_STORE_WRITE | WB_STORE_IN_SPANS : 0, why);
     if (r == 0 && write)
         r = wb_recover(checking->store, &aborted);
     if (r < 0 && write)

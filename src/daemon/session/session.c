@@ -178,7 +178,7 @@ static int open_store(struct wb_session *session, const char *known, struct wb_e
 {
     const struct wb_options *options = session->options;
     g_autofree char *path = options->store ? NULL : g_strdup(known);
-    unsigned flags = options->read_only ? 0 : WB_STORE_WRITE | WB_STORE_CREATE;
+    unsigned flags = options->read_only ? 0 : WB_STORE_WRITE | WB_STORE_CREATE | WB_STORE_IN_SPANS;
     int r = 0;
 
     if (!options->history) {
@@ -263,7 +263,7 @@ static int make_root(struct wb_session *session, struct wb_error *why)
     }
     if (r == 0 && session->recording) {
         wb_survey_root(session);
-        wb_spans_end_opening(session->store);
+        wb_spans_begin_fresh(session->store);
     }
     if (r < 0)
         return wb_error_set(why, r, "%s: %s", session->source, g_strerror(-r));

@@ -55,7 +55,7 @@ static int read_uuid(int dir_fd, uint8_t uuid[16], struct wb_error *why)
 static int settle(struct wb_move_places *places, struct wb_error *why)
 {
     struct wb_store *store = NULL;
-    int r = wb_store_open(&store, places->src_fd, places->store, WB_STORE_WRITE, why);
+    int r = wb_store_open(&store, places->src_fd, places->store, WB_STORE_WRITE | WB_STORE_IN_SPANS, why);
 
     if (r < 0)
         return r;

@@ -730,12 +730,12 @@ static int sync_all(struct wb_store *store)
 
 int wb_store_sync_all(struct wb_store *store)
 {
-    /* A change in this same tick may be made after this. */
-    int64_t begun = wb_ctime_clock() - 1;
+    int64_t begun;
     int r;
 
     if (!store->writable)
         return wb_store_sync_common(store);
+    begun = wb_spans_begin_sync(store);
     r = wb_stages_sync_begin(store);
     if (r == 0)
         r = sync_all(store);

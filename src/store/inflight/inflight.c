@@ -510,10 +510,8 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
 {
     _cleanup_close_ int fd = -1;
     g_autofree struct wb_inflight *inflight = g_try_new0(struct wb_inflight, 1);
-    uint64_t boot = wb_boot_id(dir_fd);
     struct wb_inflight_file file = {0};
     size_t length;
-    bool anew;
     int r;
 
     if (!inflight)
@@ -523,23 +521,31 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
         return fd;
     r = wb_pread_full(fd, &file, sizeof(file), 0, &length);
     /* An invalid file gives no information: the logs raise the clock. */
-    anew = r == 0 && !inflight_is_ours(&file, length);
-    if (anew)
+    inflight->anew = r == 0 && !inflight_is_ours(&file, length);
+    if (inflight->anew)
         r = start_anew(fd, &file);
     else if (r == 0 && length < sizeof(file))
         r = wb_pwrite_full(fd, &file.tail, sizeof(file.tail), offsetof(struct wb_inflight_file, tail));
     if (r < 0)
         return r;
     take_over(inflight, &file, dir_fd);
-    r = inflight_write_head(inflight, fd, boot, &file.head);
-    if (r == 0 && anew)
-        r = wb_fsync_dir(dir_fd);
-    if (r < 0)
-        return r;
     pthread_mutex_init(&inflight->mark_lock, NULL);
     inflight->fd = wb_steal_fd(&fd);
     *ret = g_steal_pointer(&inflight);
     return 0;
+}
+
+int wb_inflight_mark_open(struct wb_inflight *inflight, int dir_fd)
+{
+    struct wb_inflight_head head;
+    int r = wb_pread_exact(inflight->fd, &head, sizeof(head), 0);
+
+    if (r == 0)
+        r = inflight_write_head(inflight, inflight->fd, wb_boot_id(dir_fd), &head);
+    if (r == 0 && inflight->anew)
+        r = wb_fsync_dir(dir_fd);
+    inflight->is_open = r == 0;
+    return r;
 }
 
 /* Writes last and mark; with `ahead` == 0 the mark is withdrawn to the last `when` given out. */
@@ -570,7 +576,8 @@ struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight)
     if (!inflight)
         return NULL;
     inflight_unmap(inflight);
-    write_mark(inflight, inflight->last, 0);
+    if (inflight->is_open)
+        write_mark(inflight, inflight->last, 0);
     close(inflight->fd);
     pthread_mutex_destroy(&inflight->mark_lock);
     g_free(inflight);
@@ -579,12 +586,13 @@ struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight)
 
 int wb_inflight_sync(struct wb_inflight *inflight)
 {
-    int64_t last = inflight->last;
+    int64_t last = inflight->last, now = MAX(last, wb_when_now());
     int r = 0;
 
     pthread_mutex_lock(&inflight->mark_lock);
-    if (last > inflight->mark)
-        r = write_mark(inflight, last, WB_MARK_AHEAD);
+    /* No change before this is later than the mark, by its `when` and by its ctime, which is a little later. */
+    if (now > inflight->mark)
+        r = write_mark(inflight, last, now - last + WB_MARK_AHEAD);
     pthread_mutex_unlock(&inflight->mark_lock);
     return r;
 }

@@ -83,6 +83,7 @@ struct wb_inflight {
     struct wb_inflight_aside asides[WB_INFLIGHT_SLOTS];
     _Atomic uint64_t sequence;
     bool unclean, lost_power;
+    bool anew, is_open; /* until wb_inflight_mark_open the file is as the last writer left it, or new */
     int64_t stamped, cut; /* struct wb_log_mtimes */
     uint64_t left_busy; /* slots that recovery has not examined yet */
     unsigned left_count;

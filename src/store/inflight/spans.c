@@ -38,9 +38,10 @@ struct wb_spans {
     _Atomic int64_t slots_end; /* no file with this ctime or a later one has lost its slot */
     bool writes, lost;
     bool absent; /* a reader found no table: the store has an older version, and nothing is known */
-    bool opening; /* until wb_spans_end_opening; counts as one that is active */
+    bool opening; /* from wb_spans_begin to wb_spans_end_opening; counts as one that is active */
     bool moving;  /* between wb_spans_begin_moving and wb_spans_end_moving */
     bool fresh;   /* no change since then: the next one begins a span, however soon */
+    atomic_bool appended; /* to the table since it was written to the disk */
     /* The span that is growing; for a reader: as of its last read. */
     _Atomic int64_t floor, begin, end;
     _Atomic int64_t synced; /* all records before this are on stable storage */
@@ -212,6 +213,17 @@ static int append_to_file(int dir_fd, const struct table *table)
     return wb_pwrite_full(fd, data, sizeof(data), (uint64_t)table->count * WB_SPAN_SIZE);
 }
 
+/* To the disk, though perhaps only to its cache: a sync of `inflight` follows. */
+static int write_out(int dir_fd)
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_SPANS_NAME, O_RDWR, 0);
+
+    if (fd < 0)
+        return fd;
+    return sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                                         SYNC_FILE_RANGE_WAIT_AFTER) < 0 ? -errno : 0;
+}
+
 /* With the lock held, or without other threads. */
 static void add(struct wb_store *store, struct wb_span span)
 {
@@ -221,14 +233,25 @@ static void add(struct wb_store *store, struct wb_span span)
 
     if (span.end <= table->head.floor)
         return;
+    /* One without length would be an opening. */
+    span.end = MAX(span.end, span.begin + 1);
     table->spans[table->count++] = span;
     if (full)
         make_room(table);
     r = full ? write_table(store->dir_fd, table) : append_to_file(store->dir_fd, table);
+    store->spans->appended = true;
     /* Then recovery treats changes that it does not find as unseen: reads are refused, not wrong. The process that
      * closes the store writes it again. */
     if (r < 0)
         errno = 0;
+}
+
+/* Whether the store is on another disk: nothing orders its records and the changes of SRC in a power cut. */
+static bool is_apart(const struct wb_store *store)
+{
+    struct stat st;
+
+    return fstat(store->dir_fd, &st) < 0 || st.st_dev != store->src_dev;
 }
 
 /* ---- the span that is growing ------------------------------------------------------------------ */
@@ -365,12 +388,43 @@ void wb_spans_end_opening(struct wb_store *store)
         return;
     spans->opening = false;
     pthread_mutex_lock(&spans->lock);
-    /* Any process may change SRC until it is mounted over: wait for a later tick, which this span does not contain. */
-    spans->fresh = true;
     begin_at(store, spans->begin, wb_ctime_latest());
-    wb_ctime_next_tick();
     pthread_mutex_unlock(&spans->lock);
     atomic_fetch_sub(&spans->active, 1);
+}
+
+void wb_spans_begin_fresh(struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+
+    if (!spans || !spans->writes)
+        return;
+    pthread_mutex_lock(&spans->lock);
+    spans->fresh = true;
+    wb_ctime_next_tick();
+    pthread_mutex_unlock(&spans->lock);
+}
+
+int64_t wb_spans_begin_sync(struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+    /* A change in this same tick may be made after this. */
+    int64_t until = wb_ctime_clock() - 1;
+    bool written = false;
+
+    if (!spans || !spans->writes)
+        return 0;
+    pthread_mutex_lock(&spans->lock);
+    /* What follows is not in the table yet. Records of a store elsewhere are known to be on the disk up to now. */
+    if (!is_apart(store))
+        until = MIN(until, spans->begin);
+    written = atomic_exchange(&spans->appended, false);
+    pthread_mutex_unlock(&spans->lock);
+    if (written && write_out(store->dir_fd) < 0) {
+        spans->appended = true;
+        return 0;
+    }
+    return until;
 }
 
 void wb_spans_synced(struct wb_store *store, int64_t until)
@@ -382,14 +436,6 @@ void wb_spans_synced(struct wb_store *store, int64_t until)
 }
 
 /* ---- opening ----------------------------------------------------------------------------------- */
-
-/* Whether the store is on another disk: nothing orders its records and the changes of SRC in a power cut. */
-static bool is_apart(const struct wb_store *store)
-{
-    struct stat st;
-
-    return fstat(store->dir_fd, &st) < 0 || st.st_dev != store->src_dev;
-}
 
 /* After that moment records of existing changes may be lost. */
 static void forget_later(struct table *table, int64_t synced)
@@ -407,37 +453,68 @@ static void forget_later(struct table *table, int64_t synced)
     table->count = kept;
 }
 
-/* When the machine booted, since a power cut was before that; or now, if only a file system failed. */
-static int64_t end_of_lost_time(int64_t known)
+/*
+ * Until when changes may have been recorded before a power cut, if they were until `known`: until the machine booted,
+ * or now if only a file system failed. A later change than the mark of the clock was not synced by anybody.
+ */
+static int64_t end_of_lost_time(int64_t known, int64_t mark)
 {
     struct timespec up;
     int64_t now = wb_ctime_latest(), boot;
 
     clock_gettime(CLOCK_BOOTTIME, &up);
     boot = now - (up.tv_sec * WB_WHEN_SECOND + up.tv_nsec);
-    return boot > known ? boot : now;
+    return MIN(boot > known ? boot : now, MAX(mark, known));
+}
+
+/* The newest opening that is in the table, and with it everything from before it; 0: none. */
+static int64_t newest_opening(const struct table *table)
+{
+    int64_t newest = 0;
+
+    for (unsigned i = 0; i < table->count; i++)
+        if (table->spans[i].begin == table->spans[i].end)
+            newest = MAX(newest, table->spans[i].begin);
+    return newest;
+}
+
+/* The time in which spans may have been lost in a power cut: all older ones are in the table. */
+static struct wb_span find_lost_time(const struct table *table, const struct wb_inflight_file *file)
+{
+    int64_t begin = wb_inflight_clock(file->tail.begin), end = wb_inflight_clock(file->tail.end);
+    int64_t opening = newest_opening(table), from = MAX(wb_inflight_clock(file->tail.synced), opening);
+
+    /* An opening after the tail was stored has put it into the table. */
+    if (begin < opening)
+        begin = end = 0;
+    if (from == 0)
+        from = table_before(table, INT64_MAX);
+    if (begin > 0)
+        from = MIN(from, begin);
+    /* What seems to be a power cut may have been a kill. */
+    end = end == 0 || end == OPEN_END ? from : MAX(from, end + KILL_SLACK);
+    return (struct wb_span){from, end_of_lost_time(end, wb_inflight_clock(file->head.mark))};
 }
 
 /*
  * Uses the tail of `inflight` that the last writer left, if it did not close the store. `lost_power`: the power failed
  * since the table was last written as a whole.
  */
-static void take_tail(const struct wb_store *store, struct table *table, const struct wb_inflight_tail *tail,
+static void take_tail(const struct wb_store *store, struct table *table, const struct wb_inflight_file *file,
                       bool lost_power)
 {
-    int64_t begin = wb_inflight_clock(tail->begin), end = wb_inflight_clock(tail->end);
-    int64_t synced = wb_inflight_clock(tail->synced);
+    int64_t begin = wb_inflight_clock(file->tail.begin), end = wb_inflight_clock(file->tail.end);
+    int64_t synced = wb_inflight_clock(file->tail.synced);
     struct wb_span left = {begin, end == OPEN_END ? wb_ctime_latest() : MAX(begin, end) + KILL_SLACK};
 
+    /* An opening that ended before it came to the head of `inflight`, hence before any change. */
+    if (lost_power && table->head.cut > wb_inflight_clock(file->head.cut))
+        return;
     if (lost_power && synced > 0 && is_apart(store)) {
         forget_later(table, synced);
         left = (struct wb_span){table_before(table, INT64_MAX), begin > 0 ? MIN(end, synced) : 0};
     } else if (lost_power) {
-        /* Spans of the last seconds may have been lost. */
-        left.begin = table_before(table, INT64_MAX);
-        if (begin > 0)
-            left.begin = MIN(left.begin, begin);
-        left.end = end_of_lost_time(end == OPEN_END ? left.begin : MAX(left.begin, end));
+        left = find_lost_time(table, file);
     }
     if (left.begin <= 0 || left.begin > left.end)
         return;
@@ -525,7 +602,7 @@ static int open_writer(struct wb_store *store)
         return r < 0 ? r : tail;
     outwait_dead(&file.tail);
     lost_power = table->head.cut != store->stamps.cut;
-    take_tail(store, table, &file.tail, lost_power);
+    take_tail(store, table, &file, lost_power);
     table->head.cut = store->stamps.cut;
     table->head.from = marks_from(store, table, begin);
     r = read_lost_slots(store, lost_power ? begin : 0);
@@ -549,14 +626,23 @@ static int open_writer(struct wb_store *store)
     if (r < 0)
         return r;
     spans->floor = table->head.floor;
+    spans->begin = begin;
     /* After a kill only records that were synced before are on stable storage. */
     spans->synced = file.tail.begin != 0 && !lost_power ? wb_inflight_clock(file.tail.synced) : begin;
-    spans->writes = true;
-    spans->active = 1;
-    spans->opening = true;
-    /* A process that never calls wb_spans_leave may change anything at any time. */
-    begin_at(store, begin, OPEN_END);
     return 0;
+}
+
+void wb_spans_begin(struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+
+    if (!spans)
+        return;
+    spans->writes = true;
+    /* Without that, it may change anything at any time. */
+    spans->opening = !store->in_spans;
+    spans->active = spans->opening;
+    begin_at(store, spans->begin, spans->opening ? OPEN_END : wb_ctime_latest());
 }
 
 /* Reads as much as the writer has written. The tail first: its content may be in the table by then. With the lock
@@ -579,7 +665,7 @@ static void look(const struct wb_store *store)
     } else {
         wb_inflight_peek_log_mtimes(store->dir_fd, held, &stamps);
         lost_power = stamps.cut != spans->table.head.cut;
-        take_tail(store, &spans->table, &file.tail, lost_power);
+        take_tail(store, &spans->table, &file, lost_power);
     }
     /* Valid until a process opens the store for writing. */
     if (read_lost_slots(store, lost_power ? WB_CLOCK_MAX : 0) < 0)
@@ -871,7 +957,7 @@ void wb_spans_extend(struct wb_store *store, int64_t when, int64_t ctime)
         writer_has(spans, ctime))
         return;
     pthread_mutex_lock(&spans->lock);
-    /* Nothing from `when` on: others may have changed other objects since. Not empty: see is_left_open. */
+    /* Nothing from `when` on: others may have changed other objects since. */
     add(store, (struct wb_span){ctime - 1, ctime});
     pthread_mutex_unlock(&spans->lock);
 }

@@ -23,13 +23,20 @@
  */
 
 /*
- * For a store that was just opened. From then until wb_spans_end_opening a writer may change anything: everything
- * counts as recorded, and after a kill up to the next opening. 0 or -errno.
+ * For a writer: after wb_inflight_open and before wb_inflight_mark_open, so that changes which others made until now
+ * are known as theirs, wherever the opening ends, also by a power cut. 0 or -errno.
  */
 int wb_spans_open(struct wb_store *store);
-/* From now on each change is made between wb_spans_enter and wb_spans_leave. A process that never calls this need not
- * call those. */
+/*
+ * For a writer, after wb_inflight_mark_open: a span begins. With WB_STORE_IN_SPANS each change is made between
+ * wb_spans_enter and wb_spans_leave from now on; else from wb_spans_end_opening on: until then, and after a kill up to
+ * the next opening, everything counts as recorded.
+ */
+void wb_spans_begin(struct wb_store *store);
 void wb_spans_end_opening(struct wb_store *store);
+/* Any process may change SRC until it is mounted over: waits for a later tick, which the present span does not contain.
+ * The next change begins another, however soon. */
+void wb_spans_begin_fresh(struct wb_store *store);
 /* For a writer: closes the span under way and makes everything durable. */
 struct wb_spans *wb_spans_free(struct wb_store *store);
 
@@ -64,6 +71,8 @@ static inline struct wb_store *wb_spans_entered(struct wb_store *store)
  * object with a later ctime after a power cut counts as changed by another process: its records may be lost.
  */
 void wb_spans_synced(struct wb_store *store, int64_t until);
+/* Before a sync of all records: writes the table. Returns `until` for the call above, or 0. */
+int64_t wb_spans_begin_sync(struct wb_store *store);
 
 /* Whether the last change of an object with that ctime was recorded. Lock-free if it was. */
 bool wb_spans_has(const struct wb_store *store, int64_t ctime, bool is_dir);

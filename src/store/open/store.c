@@ -226,10 +226,15 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_e
     r = wb_inflight_open(&store->inflight, store->dir_fd);
     if (r == 0) {
         wb_inflight_log_mtimes(store->inflight, &store->stamps);
-        r = wb_lost_content_open(store);
+        /* First: changes that others made until now must not seem to be of a store that was open. */
+        r = wb_spans_open(store);
     }
     if (r == 0)
-        r = wb_spans_open(store);
+        r = wb_inflight_mark_open(store->inflight, store->dir_fd);
+    if (r == 0) {
+        wb_spans_begin(store);
+        r = wb_lost_content_open(store);
+    }
     if (r == 0)
         r = wb_actors_open(store);
     if (r == 0) {
@@ -354,6 +359,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
     if (!store)
         return wb_error_set(why, r, "no memory for the store %s", home);
     store->writable = flags & WB_STORE_WRITE;
+    store->in_spans = flags & WB_STORE_IN_SPANS;
     if (!store->writable)
         flags &= ~(unsigned)(WB_STORE_CREATE | WB_STORE_ANOTHER);
 
@@ -378,8 +384,11 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         wb_store_claim(store);
         sweep(store);
         r = wb_store_open_writable(store, home, why);
-        if (r >= 0 && !store->is_new)
+        if (r >= 0 && !store->is_new) {
+            WB_IN_SPAN(store);
+
             r = mark_place(store, flags, &traces, home, why);
+        }
     } else if (r >= 0) {
         wb_inflight_peek_log_mtimes(store->dir_fd, wb_store_is_held(store), &store->stamps);
         wb_log_mtime_check(store);

@@ -44,7 +44,9 @@ static int raise_clock(struct wb_applying *applying)
     if (r < 0)
         return r;
     wb_inflight_raise(inflight, applying->hello.until);
-    r = wb_inflight_sync(inflight);
+    r = wb_inflight_mark_open(inflight, applying->tree.dir_fd);
+    if (r == 0)
+        r = wb_inflight_sync(inflight);
     wb_inflight_free(inflight);
     return r;
 }

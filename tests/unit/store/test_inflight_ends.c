@@ -7,8 +7,8 @@
  * |----------------|----------------------------------------------|--------------------------------------------------|
  * | inflight       | has each change that had begun and had not   | has none that did not begin; the clock continues |
  * |                | ended; the clock continues above each moment | above each moment that was synced                |
- * | spans          | have each recorded change, and no other one  | if the store had been opened, a change by others |
- * |                |                                              | before that is not taken for a recorded one      |
+ * | spans          | have each recorded change, and no other one, | a change by others before the store was opened   |
+ * |                | be it before or after                        | is not taken for a recorded one                  |
  * | stages.lost    | has the spans from before or after           | each span is from before or after                |
  * | manifest       | lists no log further than it reaches; at the | the same, before anything is recovered           |
  * |                | next close it lists each log                 |                                                  |
@@ -23,6 +23,7 @@
 #include "store/inflight/spans.h"
 #include "store/tables/manifest.h"
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 struct job {
     const char *name;
@@ -43,22 +44,26 @@ static struct {
     unsigned begun, ended, ending, beginning; /* changes, as bits */
     int64_t whens[8], newest, synced;
     unsigned steps;
-    bool opened;
     int64_t ctimes[8];
 } *done;
 
-static int64_t begun, before_others, ctime_of_others;
+static int64_t begun, before_others, ctime_of_others, ctime_of_killed;
 
 static bool may_refuse(const struct disk_end *end)
 {
     return disk_is_cut(end) || end->way == DISK_BROKEN;
 }
 
-static int open_store(void)
+static int open_with(unsigned flags)
 {
     struct wb_error why;
 
-    return wb_store_open(&tree.store, tree.fd, NULL, WB_STORE_WRITE, &why);
+    return wb_store_open(&tree.store, tree.fd, NULL, flags, &why);
+}
+
+static int open_store(void)
+{
+    return open_with(WB_STORE_WRITE);
 }
 
 /* ---- inflight ------------------------------------------------------------------------------------- */
@@ -199,14 +204,44 @@ static void change_by_others(void)
     let_time_pass();
 }
 
+/* A writer is killed; the mark of the clock is the newest moment at which anything may have been synced. */
+static void kill_a_writer(void)
+{
+    g_autofree char *path = g_strdup_printf("%s/" WB_STORE_NAME "/inflight", tree.path);
+    pid_t child = fork();
+    int64_t mark;
+    int fd;
+
+    if (child == 0) {
+        ck_assert_int_eq(open_with(WB_STORE_WRITE | WB_STORE_IN_SPANS), 0);
+        change_recorded("g");
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    ctime_of_killed = ctime_of("g");
+    mark = htole64(wb_when_now() + WB_WHEN_SECOND / 1000);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(wb_pwrite_full(fd, &mark, sizeof(mark), offsetof(struct wb_inflight_head, mark)), 0);
+    close(fd);
+    before_others = wb_when_now();
+    change_by_others();
+}
+
+static void cut_off_a_writer(void)
+{
+    kill_a_writer();
+    another_boot();
+}
+
 static int record_and_look(void)
 {
-    int r = open_store();
+    int r = open_with(WB_STORE_WRITE | WB_STORE_IN_SPANS);
 
+    if (r == 0)
+        r = wb_recover(tree.store, NULL);
     if (r < 0)
         return r;
-    done->opened = true;
-    wb_spans_end_opening(tree.store);
+    wb_spans_begin_fresh(tree.store);
     for (unsigned i = 0; i < 2; i++) {
         change_recorded("g");
         done->ctimes[i] = ctime_of("g");
@@ -254,15 +289,23 @@ static char *refused_at(int64_t when)
 
 static void check_spans(const struct disk_end *end)
 {
-    /* docs/guarantees.md has that limit. */
-    if (disk_is_cut(end) && !done->opened)
-        return;
+    int64_t ctime_of_later = 0;
+
+    /* Others may do so after a kill, too. */
+    if (end->way == DISK_STOP && !end->ended) {
+        int fd = openat(tree.fd, "h", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+        let_time_pass();
+        ck_assert_int_eq(pwrite(fd, "LATER", 5, 0), 5);
+        close(fd);
+        ctime_of_later = ctime_of("h");
+        let_time_pass();
+    }
     /* A reader waits for a change that may be under way. */
     for (unsigned writes = end->way != DISK_STOP && end->way != DISK_LOSE_ALL; writes < 2; writes++) {
-        struct wb_error why;
         g_autofree char *text = NULL;
 
-        ck_assert_int_eq(wb_store_open(&tree.store, tree.fd, NULL, writes ? WB_STORE_WRITE : 0, &why), 0);
+        ck_assert_int_eq(open_with(writes ? WB_STORE_WRITE | WB_STORE_IN_SPANS : 0), 0);
         if (writes)
             ck_assert_int_eq(wb_recover(tree.store, NULL), 0);
         if (done->steps < 10)
@@ -271,6 +314,10 @@ static void check_spans(const struct disk_end *end)
         for (unsigned i = 0; i < MIN(done->steps, 2) && !may_refuse(end); i++)
             ck_assert_msg(wb_spans_has(tree.store, done->ctimes[i], false), "%s: change %u is not recorded (%s)",
                           end->at, i, writes ? "a writer" : "a reader");
+        ck_assert_msg(wb_spans_has(tree.store, ctime_of_killed, false), "%s: a killed writer is forgotten (%s)",
+                      end->at, writes ? "a writer" : "a reader");
+        ck_assert_msg(ctime_of_later == 0 || !wb_spans_has(tree.store, ctime_of_later, false),
+                      "%s: a change by others after that is recorded (%s)", end->at, writes ? "a writer" : "a reader");
         text = refused_at(before_others);
         ck_assert_msg(!text, "%s: the state before a change by others is shown as %s", end->at, text);
         leave_store();
@@ -415,6 +462,8 @@ static const struct job jobs[] = {
     {"inflight", NULL, NULL, use_slots, check_slots, ALL_WAYS},
     /* Changes of the tree in it cannot fail. */
     {"spans", end_opening, change_by_others, record_and_look, check_spans, DISK_KILLS | DISK_CUTS},
+    {"spans after a kill", end_opening, kill_a_writer, record_and_look, check_spans, DISK_KILLS | DISK_CUTS},
+    {"spans after a cut", end_opening, cut_off_a_writer, record_and_look, check_spans, DISK_KILLS | DISK_CUTS},
     {"stages.lost", write_spans, NULL, change_lost, check_lost, ALL_WAYS},
     {"new stages.lost", NULL, NULL, change_lost, check_lost, ALL_WAYS},
     {"manifest", NULL, NULL, list_logs, check_listed, DISK_KILLS | DISK_CUTS},
@@ -423,6 +472,7 @@ static const struct job jobs[] = {
 static const char *prepare(void)
 {
     memset(done, 0, sizeof(*done));
+    ctime_of_killed = 0;
     begun = wb_ctime_clock();
     tree_open(&tree);
     op_make(&tree, "f", "some text, which is longer");

@@ -146,6 +146,7 @@ START_TEST(changes_between_opening_and_the_first_record_are_not_recorded)
     store = wb_store_free(store);
     open_store(WB_STORE_WRITE);
     wb_spans_end_opening(store);
+    wb_spans_begin_fresh(store);
     wb_ctime_next_tick();
     other = change("g");
     wb_ctime_next_tick();
@@ -226,6 +227,40 @@ START_TEST(all_of_an_opening_is_recorded)
 }
 END_TEST
 
+/* Nobody else's change counts as recorded, whether made before the opening, in it or after the kill. */
+START_TEST(of_a_writer_in_spans_that_is_killed_its_changes_are_recorded)
+{
+    int64_t before, during, within, after;
+    struct stat st;
+    pid_t pid;
+    int status;
+
+    store = wb_store_free(store);
+    before = change_past_us("before");
+    pid = fork();
+    if (pid == 0) {
+        open_store(WB_STORE_WRITE | WB_STORE_IN_SPANS);
+        ck_assert(!wb_spans_has(store, change_past_us("during"), false));
+        change_recorded("within");
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(fstatat(src_fd, "during", &st, 0), 0);
+    during = st.st_ctim.tv_sec * WB_WHEN_SECOND + st.st_ctim.tv_nsec;
+    ck_assert_int_eq(fstatat(src_fd, "within", &st, 0), 0);
+    within = st.st_ctim.tv_sec * WB_WHEN_SECOND + st.st_ctim.tv_nsec;
+    after = change_past_us("after");
+    open_store(WB_STORE_WRITE | WB_STORE_IN_SPANS);
+    ck_assert(!wb_spans_has(store, before, false));
+    ck_assert(!wb_spans_has(store, during, false));
+    ck_assert(wb_spans_has(store, within, false));
+    ck_assert(!wb_spans_has(store, after, false));
+    after = change_past_us("after");
+    ck_assert(!wb_spans_has(store, after, false));
+}
+END_TEST
+
 /*
  * Opens it, changes something, checks everything and closes it, and dies before that change of the disk. Whether it
  * did.
@@ -237,8 +272,7 @@ static bool die_at(int calls)
 
     if (pid == 0) {
         calls_left = calls;
-        open_store(WB_STORE_WRITE);
-        wb_spans_end_opening(store);
+        open_store(WB_STORE_WRITE | WB_STORE_IN_SPANS);
         for (int i = 0; i < 3; i++) {
             change_recorded("f");
             pause_recording();
@@ -387,6 +421,7 @@ int main(void)
     tcase_add_test(tests, without_a_change_the_span_does_not_grow);
     tcase_add_test(tests, the_next_writer_knows_the_same);
     tcase_add_test(tests, all_of_an_opening_is_recorded);
+    tcase_add_test(tests, of_a_writer_in_spans_that_is_killed_its_changes_are_recorded);
     tcase_add_test(tests, a_writer_that_dies_anywhere_loses_no_span_and_invents_none);
     tcase_add_test(tests, a_change_amid_a_kill_counts_its_own_time_only);
     tcase_add_test(tests, too_many_are_joined_if_they_are_close);
