@@ -131,6 +131,13 @@ static int clear_remains(struct wb_move_places *places, struct wb_error *why)
     return r < 0 ? wb_error_set(why, r, "%s: %s", moving->result->to, g_strerror(-r)) : 0;
 }
 
+/* Where it cannot be written, changes that others make before the next mount go unnoticed. */
+static void end_offline(int dir_fd)
+{
+    if (wb_spans_end_offline(dir_fd) < 0)
+        errno = 0;
+}
+
 static int make_move(struct wb_move_places *places, struct wb_error *why)
 {
     struct wb_moving *moving = &places->moving;
@@ -140,7 +147,10 @@ static int make_move(struct wb_move_places *places, struct wb_error *why)
         r = wb_moving_copy(moving, why);
     if (r < 0 || places->from_lock < 0)
         return r;
-    r = wb_moving_copy_as(moving, WB_HEADER_NAME, WB_ARRIVING_NAME);
+    /* The copy becomes the store, and the next call makes it durable. */
+    r = wb_spans_begin_offline(moving->to_fd);
+    if (r == 0)
+        r = wb_moving_copy_as(moving, WB_HEADER_NAME, WB_ARRIVING_NAME);
     if (r < 0)
         return wb_error_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
                             g_strerror(-r));
@@ -152,22 +162,35 @@ static int make_move(struct wb_move_places *places, struct wb_error *why)
     if (r < 0)
         return r;
     moving->result->moved = true;
-    return clear_remains(places, why);
+    r = clear_remains(places, why);
+    end_offline(moving->to_fd);
+    return r;
 }
 
-/* Makes `change`, of which the records say nothing, while everything that happens in SRC counts as recorded. */
-static int in_offline_span(struct wb_move_places *places, int (*change)(struct wb_move_places *, struct wb_error *),
-                           struct wb_error *why)
+/* The directory, which may be made in the tree. */
+static int open_to(struct wb_move_places *places, const char *to, unsigned flags, struct wb_error *why)
 {
     struct wb_moving *moving = &places->moving;
-    int r = wb_spans_begin_offline(moving->from_fd);
+    int r = flags ? 0 : wb_spans_begin_offline(moving->from_fd);
 
     if (r < 0)
         return wb_error_set(why, r, "cannot write to %s: %s", moving->result->from, g_strerror(-r));
-    r = change(places, why);
-    /* Where it cannot be written, changes that others make before the next mount go unnoticed. */
-    if (wb_spans_end_offline(moving->result->moved ? moving->to_fd : moving->from_fd) < 0)
-        errno = 0;
+    r = wb_move_open_to(places, to, why);
+    if (!flags)
+        end_offline(moving->from_fd);
+    return r;
+}
+
+/* What an earlier call left. */
+static int finish_move(struct wb_move_places *places, struct wb_error *why)
+{
+    struct wb_moving *moving = &places->moving;
+    int r = wb_spans_begin_offline(moving->to_fd);
+
+    if (r < 0)
+        return wb_error_set(why, r, "cannot write to %s: %s", moving->result->to, g_strerror(-r));
+    r = clear_remains(places, why);
+    end_offline(moving->to_fd);
     return r;
 }
 
@@ -179,15 +202,15 @@ static int move(struct wb_move_places *places, const char *tree, const char *to,
     if (r >= 0)
         r = open_from(places, flags, why);
     if (r >= 0)
-        r = wb_move_open_to(places, to, why);
+        r = open_to(places, to, flags, why);
     if (r < 0)
         return r;
     if (wb_move_same_dir(moving->from_fd, moving->to_fd)) {
         moving->result->moved = true;
-        return flags ? 0 : in_offline_span(places, clear_remains, why);
+        return flags ? 0 : finish_move(places, why);
     }
     r = wb_move_check_room(moving, why);
-    return r < 0 || moving->look_only ? r : in_offline_span(places, make_move, why);
+    return r < 0 || moving->look_only ? r : make_move(places, why);
 }
 
 int wb_store_move(const char *tree, const char *store, const char *to, unsigned flags, wb_move_progress progress,

@@ -3,6 +3,9 @@
  * Moves the store of a running daemon. Most files are copied during changes, in several passes until little is left.
  * Then all other threads are blocked: the rest is copied, the copy is opened, and only when no step but that of the
  * deleted files can fail any more, the signpost is written. Blocked threads then find the store at the new place.
+ *
+ * Deleted files follow by rename(2), and the root gets a directory and a signpost: for such parts, and not during the
+ * copy, everything counts as recorded.
  */
 #include "maintain/relocate/move_online.h"
 
@@ -106,8 +109,11 @@ static int prepare(struct online *online, struct wb_error *why)
         r = wb_move_check_room(moving, why);
     if (r == 0)
         r = wb_move_announce(&online->places, why);
-    if (r == 0)
+    if (r == 0) {
+        wb_spans_begin_moving(online->store);
         r = open_graves(online, why);
+        wb_spans_end_moving(online->store);
+    }
     return r < 0 ? r : copy_ahead(online, why);
 }
 
@@ -293,7 +299,9 @@ static int move(struct online *online, const char *to, struct wb_error *why)
     if (r < 0)
         return wb_error_set(why, r, "cannot determine the place of the store");
     memcpy(moving->coming.uuid, online->store->header.uuid, sizeof(moving->coming.uuid));
+    wb_spans_begin_moving(online->store);
     r = wb_move_open_to(&online->places, to ? to : inside, why);
+    wb_spans_end_moving(online->store);
     if (r < 0)
         return r;
     moving->result->moved = wb_move_same_dir(moving->from_fd, moving->to_fd);
@@ -302,7 +310,9 @@ static int move(struct online *online, const char *to, struct wb_error *why)
         return r;
     if (!online->host->own(online->host->data))
         return wb_error_set(why, -EAGAIN, "changes in progress in the mount did not end; try again later");
+    wb_spans_begin_moving(online->store);
     r = finish ? finish(online, why) : switch_over(online, &old, why);
+    wb_spans_end_moving(online->store);
     online->host->release(online->host->data);
     wb_store_abandon(old);
     return r == 0 ? clear_remains(online, why) : r;
@@ -316,8 +326,6 @@ int wb_store_move_check(const struct wb_store *store, struct wb_error *why)
 int wb_store_move_online(struct wb_store *store, const struct wb_move_host *host, const char *to,
                          struct wb_move_result *ret, struct wb_error *why)
 {
-    /* Deleted files follow by rename(2), and the root gets a signpost. */
-    WB_IN_SPAN(store);
     struct online online = {
         .store = store, .host = host, .from_grave = -1, .to_grave = -1,
         .places = {.src_fd = store->src_fd, .from_lock = -1, .to_lock = -1,
@@ -326,9 +334,7 @@ int wb_store_move_online(struct wb_store *store, const struct wb_move_host *host
     int r;
 
     *ret = (struct wb_move_result){.moved = false};
-    wb_spans_begin_moving(store);
     r = move(&online, to, why);
-    wb_spans_end_moving(store);
     wb_close_fd(&online.places.to_lock);
     wb_close_fd(&online.places.moving.to_fd);
     wb_close_fd(&online.places.moving.from_fd);

@@ -739,6 +739,7 @@ void wb_spans_begin_moving(struct wb_store *store)
 {
     if (!store->spans || !store->spans->writes)
         return;
+    wb_spans_enter(store);
     pthread_mutex_lock(&store->spans->lock);
     store->spans->moving = true;
     begin_at(store, store->spans->begin, OPEN_END);
@@ -753,6 +754,7 @@ void wb_spans_end_moving(struct wb_store *store)
     store->spans->moving = false;
     begin_at(store, store->spans->begin, wb_ctime_latest());
     pthread_mutex_unlock(&store->spans->lock);
+    wb_spans_leave(store);
 }
 
 void wb_spans_abandon(struct wb_store *store)
@@ -761,8 +763,9 @@ void wb_spans_abandon(struct wb_store *store)
         store->spans->writes = false;
 }
 
-/* For a store whose file has a tail; others get their table at the next opening. */
-static int change_tail(int dir_fd, void (*change)(struct wb_inflight_tail *tail))
+/* For a store whose file has a tail; others get their table at the next opening. `change`: 1, 0 (it is as it was) or
+ * -errno. */
+static int change_tail(int dir_fd, int (*change)(int dir_fd, struct wb_inflight_tail *tail))
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDWR, 0);
     struct wb_inflight_tail tail;
@@ -774,21 +777,38 @@ static int change_tail(int dir_fd, void (*change)(struct wb_inflight_tail *tail)
     r = wb_pread_full(fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail), &length);
     if (r < 0 || length < sizeof(tail))
         return r;
-    change(&tail);
-    return wb_pwrite_full(fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
+    r = change(dir_fd, &tail);
+    return r <= 0 ? r : wb_pwrite_full(fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
 }
 
-static void open_end(struct wb_inflight_tail *tail)
+static int open_end(int dir_fd, struct wb_inflight_tail *tail)
 {
+    (void)dir_fd;
     if (tail->begin == 0)
         tail->begin = htole64((uint64_t)wb_ctime_clock());
     tail->end = htole64((uint64_t)OPEN_END);
+    return 1;
 }
 
-static void close_end(struct wb_inflight_tail *tail)
+/* Into the table, so that another span can begin. */
+static int close_end(int dir_fd, struct wb_inflight_tail *tail)
 {
-    if (wb_inflight_clock(tail->end) == OPEN_END)
-        tail->end = htole64((uint64_t)wb_ctime_latest());
+    struct wb_span span = {wb_inflight_clock(tail->begin), wb_ctime_latest()};
+    struct table table;
+    int r;
+
+    if (wb_inflight_clock(tail->end) != OPEN_END)
+        return 0;
+    tail->end = htole64((uint64_t)span.end);
+    r = read_table(dir_fd, &table);
+    if (r < 0 || span.begin > span.end)
+        return 1;
+    if (table.count == WB_SPANS_MAX)
+        make_room(&table);
+    table.spans[table.count++] = span;
+    if (write_table(dir_fd, &table) == 0)
+        tail->begin = tail->end = 0;
+    return 1;
 }
 
 int wb_spans_begin_offline(int dir_fd)

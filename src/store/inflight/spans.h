@@ -107,8 +107,7 @@ bool wb_spans_was_lost(const struct wb_store *store);
 
 /*
  * For a store that is not open, around changes of SRC that the holder of its lock makes on its behalf: between both
- * calls, and after a kill up to the next opening, everything counts as recorded. If the store is moved meanwhile, the
- * file is moved with it. 0 or -errno.
+ * calls, and after a kill up to the next opening, everything counts as recorded. 0 or -errno.
  */
 int wb_spans_begin_offline(int dir_fd);
 int wb_spans_end_offline(int dir_fd);
@@ -117,8 +116,8 @@ int wb_spans_end_offline(int dir_fd);
 int wb_spans_begin_anew(int dir_fd);
 
 /*
- * Encloses the move of a store, which changes objects itself: meanwhile, and after a kill up to the next opening,
- * everything counts as recorded.
+ * Encloses the parts of the move of a store that change objects, but do not copy it: meanwhile, and after a kill up to
+ * the next opening, everything counts as recorded.
  */
 void wb_spans_begin_moving(struct wb_store *store);
 void wb_spans_end_moving(struct wb_store *store);

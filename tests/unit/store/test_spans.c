@@ -4,6 +4,7 @@
  */
 #include "base/io.h"
 #include "capture/unseen.h"
+#include "maintain/relocate/move_online.h"
 #include "store/inflight/spans.h"
 #include "store/parts.h"
 #include "time/ctime_clock.h"
@@ -12,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <glib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -312,6 +314,101 @@ START_TEST(a_writer_that_dies_anywhere_loses_no_span_and_invents_none)
 }
 END_TEST
 
+/* ---- the store moves --------------------------------------------------------------------------------- */
+
+static int64_t by_others;
+
+static int64_t ctime_of_top(void)
+{
+    struct stat st;
+
+    ck_assert_int_eq(fstat(src_fd, &st), 0);
+    return st.st_ctim.tv_sec * WB_WHEN_SECOND + st.st_ctim.tv_nsec;
+}
+
+/* During the copy. */
+static bool edit_once(uint64_t files, uint64_t bytes, void *data)
+{
+    if (by_others == 0)
+        by_others = change_past_us("other");
+    return true;
+}
+
+START_TEST(changes_of_others_while_a_closed_store_moves_are_not_recorded)
+{
+    g_autofree char *beside = g_strdup_printf("%s-store", top);
+    g_autofree char *inside = g_strdup_printf("%s/" WB_STORE_NAME, top);
+
+    for (int back = 0; back < 2; back++) {
+        struct wb_move_result result;
+        struct wb_error why = {""};
+        int64_t recorded = change_recorded("f");
+        int r;
+
+        store = wb_store_free(store);
+        by_others = 0;
+        r = wb_store_move(top, NULL, back ? inside : beside, 0, edit_once, NULL, &result, &why);
+        ck_assert_msg(r == 0 && result.moved, "%d: %s", r, why.text);
+        ck_assert_int_gt(by_others, 0);
+        r = wb_store_open(&store, src_fd, back ? NULL : beside, WB_STORE_WRITE, &why);
+        ck_assert_msg(r == 0, "%d: %s", r, why.text);
+        wb_spans_end_opening(store);
+        ck_assert(wb_spans_has(store, recorded, false));
+        ck_assert(!wb_spans_has(store, by_others, false));
+        ck_assert(wb_spans_has(store, ctime_of_top(), true));
+    }
+    nftw(beside, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+END_TEST
+
+static bool own(void *data)
+{
+    return true;
+}
+
+static void do_nothing(void *data)
+{
+}
+
+static bool edit_and_continue(void *data)
+{
+    edit_once(0, 0, NULL);
+    return false;
+}
+
+START_TEST(changes_of_others_while_an_open_store_moves_are_not_recorded)
+{
+    static const struct wb_move_host host = {own, do_nothing, do_nothing, edit_and_continue, NULL};
+    g_autofree char *beside = g_strdup_printf("%s-store", top);
+
+    for (int back = 0; back < 2; back++) {
+        struct wb_move_result result;
+        struct wb_error why = {""};
+        int64_t recorded = change_recorded("f");
+        int r;
+
+        by_others = 0;
+        r = wb_store_move_online(store, &host, back ? NULL : beside, &result, &why);
+        ck_assert_msg(r == 0 && result.moved, "%d: %s", r, why.text);
+        ck_assert_int_gt(by_others, 0);
+        for (int again = 0; again < 2; again++) {
+            ck_assert(wb_spans_has(store, recorded, false));
+            ck_assert(!wb_spans_has(store, by_others, false));
+            ck_assert(wb_spans_has(store, ctime_of_top(), true));
+            if (again)
+                continue;
+            store = wb_store_free(store);
+            r = wb_store_open(&store, src_fd, back ? NULL : beside, WB_STORE_WRITE, &why);
+            ck_assert_msg(r == 0, "%d: %s", r, why.text);
+            wb_spans_end_opening(store);
+        }
+    }
+    nftw(beside, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+END_TEST
+
+/* ---- the table ------------------------------------------------------------------------------------------ */
+
 /* The table of the store, as it is on the disk: whether a span of it has that moment. */
 static unsigned read_spans(struct wb_span spans[WB_SPANS_MAX + 1])
 {
@@ -424,6 +521,8 @@ int main(void)
     tcase_add_test(tests, of_a_writer_in_spans_that_is_killed_its_changes_are_recorded);
     tcase_add_test(tests, a_writer_that_dies_anywhere_loses_no_span_and_invents_none);
     tcase_add_test(tests, a_change_amid_a_kill_counts_its_own_time_only);
+    tcase_add_test(tests, changes_of_others_while_a_closed_store_moves_are_not_recorded);
+    tcase_add_test(tests, changes_of_others_while_an_open_store_moves_are_not_recorded);
     tcase_add_test(tests, too_many_are_joined_if_they_are_close);
     tcase_add_test(tests, marks_are_kept_when_the_floor_rises);
     tcase_add_test(tests, below_the_floor_everything_was_checked);
