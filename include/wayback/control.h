@@ -215,6 +215,9 @@ struct wb_control_snapshot {
 #define WB_CONTROL_CHANGES_MORE 2u     /* reply: repeat the request with the cursor of the reply     */
 #define WB_CONTROL_CHANGES_BUILDING 4u /* reply: the timeline is being built, and the cursor is the progress in 1/1000:
                                           repeat the request with the same cursor as before          */
+#define WB_CONTROL_CHANGES_WHOLE 8u    /* reply: every change in the part of the list that this reply covers is in it,
+                                          with its path. Without: some may be missing (damaged, hidden from the
+                                          caller, by others and not noticed yet, or under way) */
 
 struct wb_control_changes {
     uint32_t flags;
@@ -225,6 +228,8 @@ struct wb_control_changes {
 #define WB_CONTROL_CHANGE_UNKNOWN 2u /* the record does not contain the name: "?" in the path        */
 #define WB_CONTROL_CHANGE_GAP 4u     /* a gap: no changes were recorded from `offset` to `when`; `detail`: the reason */
 #define WB_CONTROL_CHANGE_OPEN 8u    /* with GAP: it has not ended                                   */
+#define WB_CONTROL_CHANGE_LINKED 16u /* the object had, or may have had, more names than the paths show; with UNKNOWN,
+                                        and without LINKED: it had none */
 
 struct wb_control_change {
     uint32_t size; /* of this entry, its strings included: the next one begins there */

@@ -5,9 +5,12 @@ import os
 import struct
 
 
-def control(directory, command, path, source="", flags=0):
-    """A request as include/wayback/control.h has it, made by hand; its data."""
-    head = struct.Struct("=4IQ2q")
+HEAD = struct.Struct("=4IQ2q")
+
+
+def call(directory, command, path, source="", flags=0):
+    """A request as include/wayback/control.h has it, made by hand; the flags and the data of the reply."""
+    head = HEAD
     size = head.size + 4096 + 8192
     request = bytearray(head.pack(1, command, flags, 0, 0, 0, 0) + os.fsencode(path).ljust(4096, b"\0") +
                         os.fsencode(source).ljust(8192, b"\0"))
@@ -16,4 +19,9 @@ def control(directory, command, path, source="", flags=0):
         fcntl.ioctl(fd, 3 << 30 | size << 16 | ord("W") << 8 | 0x42, request)
     finally:
         os.close(fd)
-    return bytes(request[head.size + 4096:])
+    return head.unpack_from(request)[2], bytes(request[head.size + 4096:])
+
+
+def control(directory, command, path, source="", flags=0):
+    """The same; its data."""
+    return call(directory, command, path, source, flags)[1]

@@ -147,6 +147,13 @@ static GPtrArray *open_side(struct diff *diff, const struct pair *pair, int side
     return names;
 }
 
+static bool may_differ(const struct diff *diff, const char *path)
+{
+    g_autofree char *whole = diff->changed ? wb_path_join(diff->place->path, path) : NULL;
+
+    return wb_changed_has(diff->changed, whole);
+}
+
 /* A directory that is on one side only is a removed, or an added, tree. */
 static void descend(struct diff *diff, const struct pair *pair)
 {
@@ -167,7 +174,9 @@ static void descend(struct diff *diff, const struct pair *pair)
 
         i += order <= 0;
         j += order >= 0;
-        compare(diff, &below);
+        /* A name that only one side has was changed, whatever the list says. */
+        if (order != 0 || may_differ(diff, path))
+            compare(diff, &below);
     }
 }
 
@@ -222,7 +231,8 @@ void diff_compare(struct diff *diff)
             return;
         }
     }
-    compare(diff, &pair);
+    if (may_differ(diff, ""))
+        compare(diff, &pair);
     for (int side = OLD; side <= NEW; side++)
         if (pair.dir[side] >= 0)
             close(pair.dir[side]);

@@ -18,7 +18,7 @@
 /* 0, 1 and 2 mean the same in all tools. */
 #define EXIT_DIFFERENT 3
 
-static gboolean json, stat_only, brief, name_only, exit_code, quiet, no_pager;
+static gboolean json, stat_only, brief, name_only, exit_code, quiet, no_pager, compare_all;
 static char *color;
 
 static const GOptionEntry options[] = {
@@ -27,6 +27,8 @@ static const GOptionEntry options[] = {
     {"name-only", 0, 0, G_OPTION_ARG_NONE, &name_only, "Print only the names of differing files", NULL},
     {"exit-code", 'e', 0, G_OPTION_ARG_NONE, &exit_code, "Exit with status 3 if there are differences", NULL},
     {"quiet", 'q', 0, G_OPTION_ARG_NONE, &quiet, "Print nothing; implies --exit-code", NULL},
+    {"all", 'a', 0, G_OPTION_ARG_NONE, &compare_all,
+     "Compare everything, also what was not changed according to the history", NULL},
     WB_CLI_JSON(&json),
     WB_PAGER_OPTIONS(&color, &no_pager),
     WB_CLI_END,
@@ -162,8 +164,21 @@ static void begin_json(const struct diff *diff)
         printf("\"%s\",\"entries\":[", wb_when_print_iso(diff->side[NEW].when, new));
 }
 
+/* By the list of changes, if both sides are the same path; else, or without a complete list, everything is compared. */
+static void find_changed(struct diff *diff)
+{
+    const struct side *old = &diff->side[OLD], *new = &diff->side[NEW];
+    int64_t first = MIN(old->when, new->when), last = MAX(old->when, new->when);
+
+    if (compare_all || !old->path || !new->path)
+        return;
+    if (wb_changed_collect(diff->place->mount->root_fd, first, last, &diff->changed) < 0)
+        errno = 0;
+}
+
 static void run(struct diff *diff)
 {
+    find_changed(diff);
     if (diff->json)
         begin_json(diff);
     diff_compare(diff);
@@ -181,6 +196,7 @@ static void end(struct diff *diff)
         g_free(diff->side[side].path);
         g_free(diff->side[side].time);
     }
+    diff->changed = wb_changed_free(diff->changed);
     g_ptr_array_unref(diff->files);
     g_object_unref(diff->builder);
     diff->place = wb_place_free(diff->place);

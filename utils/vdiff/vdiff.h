@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include "client/changed.h"
 #include "client/control.h"
 #include "client/copy_flags.h"
 #include "common/json.h"
@@ -47,6 +48,7 @@ enum detail {
 struct diff {
     struct wb_place *place;
     struct side side[2];
+    struct wb_changed *changed; /* the paths that may differ; NULL: all */
     enum detail detail;
     bool json;
     bool differs;

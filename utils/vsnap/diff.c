@@ -162,7 +162,7 @@ static bool is_moment(const char *word)
     return place && wb_request_snapshot_list(place->mount->root_fd, "", word, &found) == 0 && found->len > 0;
 }
 
-static int run(const char *from, const char *to, const char *path, bool json)
+static int run(const char *from, const char *to, const char *path, bool json, bool all)
 {
     _cleanup_place_ struct wb_place *place = vsnap_place(path, WB_MOUNT_READ);
     g_autofree char *before = NULL;
@@ -180,6 +180,7 @@ static int run(const char *from, const char *to, const char *path, bool json)
     if (r != 0)
         return r;
     diff.mount = place->mount;
+    diff.path = place->path;
     r = wb_moment_path(place->mount, place->path, diff.when[0], &before);
     if (r == 0 || r == -ENOENT)
         r = wb_moment_path(place->mount, place->path, diff.when[1], &after);
@@ -188,6 +189,10 @@ static int run(const char *from, const char *to, const char *path, bool json)
     if (!before && !after)
         return wb_cli_fail(diff.given, "did not exist then, nor %s", to ? "at the other time" : "does it exist now");
     wb_progress_begin();
+    if (before && after && !all &&
+        wb_changed_collect(place->mount->root_fd, MIN(diff.when[0], diff.when[1]), MAX(diff.when[0], diff.when[1]),
+                           &diff.changed) < 0)
+        errno = 0;
     diff_compare(&diff, (char *const[2]){before, after});
     wb_progress_clear();
     if (wb_cli_interrupted()) {
@@ -204,9 +209,11 @@ static int run(const char *from, const char *to, const char *path, bool json)
 
 int vsnap_diff(int argc, char **argv)
 {
-    static gboolean json, no_pager;
+    static gboolean json, no_pager, all;
     static char *color;
     static const GOptionEntry options[] = {
+        {"all", 'a', 0, G_OPTION_ARG_NONE, &all,
+         "Compare everything, also what was not changed according to the history", NULL},
         WB_CLI_JSON(&json),
         WB_PAGER_OPTIONS(&color, &no_pager),
         WB_CLI_END,
@@ -244,5 +251,5 @@ int vsnap_diff(int argc, char **argv)
         return WB_EXIT_USAGE;
     if (!json && !no_pager)
         wb_pager_begin();
-    return run(argv[1], to, path, json);
+    return run(argv[1], to, path, json, all);
 }

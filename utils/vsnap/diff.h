@@ -4,6 +4,7 @@
 /* Two moments of a tree compared: what diff_walk.c and its parts find and diff.c prints. */
 
 #include <glib.h>
+#include "client/changed.h"
 #include "client/control.h"
 #include "common/mount.h"
 
@@ -26,6 +27,8 @@ struct change {
 struct diff {
     const struct wb_mount *mount;
     const char *given;  /* PATH, for messages         */
+    const char *path;   /* the same in the mount      */
+    struct wb_changed *changed; /* paths of the mount that may differ; NULL: all */
     int64_t when[2];
     bool present;       /* the second is the present  */
     GPtrArray *changes; /* of struct change *, by path */

@@ -4,8 +4,9 @@
  * moments is compared; others are put on two lists, with all below them. Objects that are on both
  * lists were renamed, the rest was removed or added.
  *
- * Content is read only where nothing proves it equal. Every directory is entered: a change of a file
- * is recorded with the file, so the directories above it do not show that nothing changed.
+ * Content is read only where nothing proves it equal. A directory is entered only if the list of changes has something
+ * at or below it; without a complete list, every directory is: a change of a file is recorded with the file, so the
+ * directories above it do not show that nothing changed.
  */
 #include "diff_parts.h"
 
@@ -106,6 +107,13 @@ static void collect(struct diff *diff, int side, int dir_fd, struct wb_control_e
 
 static void walk(struct diff *diff, const int fds[2], const char *path);
 
+static bool may_differ(const struct diff *diff, const char *path)
+{
+    g_autofree char *whole = diff->changed ? wb_path_join(diff->path, path) : NULL;
+
+    return wb_changed_has(diff->changed, whole);
+}
+
 /* A name both have. */
 static void meet(struct diff *diff, const int fds[2], struct wb_control_entry *a, struct wb_control_entry *b,
                  const char *path)
@@ -118,6 +126,8 @@ static void meet(struct diff *diff, const int fds[2], struct wb_control_entry *a
         collect(diff, 1, fds[1], b, path, NULL);
         return;
     }
+    if (!may_differ(diff, path))
+        return;
     diff_same(diff, &one, &other, path);
     if (!S_ISDIR(a->mode))
         return;
@@ -208,6 +218,8 @@ static void begin(struct diff *diff, const struct there there[2])
     for (int side = 0; side < 2; side++)
         if (there[side].entry)
             open_root(diff, side, &there[side]);
+    if (both && !may_differ(diff, ""))
+        return;
     if (both)
         diff_same(diff, &there[0], &there[1], "");
     if (both && diff->root[0] >= 0 && diff->root[1] >= 0)
@@ -247,4 +259,5 @@ void diff_clear(struct diff *diff)
         g_ptr_array_unref(diff->only[side]);
     }
     g_ptr_array_unref(diff->changes);
+    diff->changed = wb_changed_free(diff->changed);
 }

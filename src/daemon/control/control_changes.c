@@ -10,7 +10,10 @@
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
 #include "format/object_key.h"
+#include "daemon/live/recording.h"
 #include "history/versions/changes.h"
+#include "store/cache/gaps.h"
+#include "store/inflight/stages.h"
 #include "store/object/catalog_path.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -346,6 +349,7 @@ struct page {
     GHashTable *users; /* actor -> uid */
     int64_t since;
     bool by_user, full;
+    bool whole; /* WB_CONTROL_CHANGES_WHOLE */
     uint32_t uid;
 };
 
@@ -401,7 +405,7 @@ static bool add_listed(struct page *page, const struct wb_listed_change *listed,
         .existed_before = listed->existed_before,
         .exists_after = listed->exists_after,
         .actor = listed->actor,
-        .flags = listed->at.unknown ? WB_CONTROL_CHANGE_UNKNOWN : 0,
+        .flags = (listed->at.unknown ? WB_CONTROL_CHANGE_UNKNOWN : 0) | (listed->linked ? WB_CONTROL_CHANGE_LINKED : 0),
     };
     size_t used = 1; /* "" */
 
@@ -457,6 +461,13 @@ static bool is_by_user(struct page *page, uint32_t index, int64_t when)
     return actor.uid == page->uid;
 }
 
+/* Whether a change may be missing in the list, or is there with a part of its path. One that was found elsewhere is not
+ * a part of the list. */
+static bool is_uncertain(int found, const char *path)
+{
+    return (found != WB_BELOW_YES && !path) || (path && strlen(path) > PATH_SHOWN_MAX);
+}
+
 /* 0, also where it is not for this list; or -errno. page->full where there was no room for it. */
 static int consider(struct page *page, const struct wb_times_entry *entry)
 {
@@ -465,20 +476,70 @@ static int consider(struct page *page, const struct wb_times_entry *entry)
     struct wb_listed_change listed;
     int r, at, to;
 
+    if (wb_object_is_none(entry->object))
+        page->whole = false;
     if (wb_object_is_none(entry->object) || !is_by_user(page, entry->actor, entry->when))
         return 0;
     r = wb_change_read(page->reader, entry, &listed);
+    if (r == WB_ABSENT)
+        page->whole = false;
     if (r != 0)
         return r == WB_ABSENT ? 0 : r;
     at = below_find(&page->below, page->reader, &listed, &listed.at, &path);
     to = listed.has_other ? below_find(&page->below, page->reader, &listed, &listed.other, &other) : 0;
     if (at < 0 || to < 0)
         return at < 0 ? at : to;
+    /* No path leads to a file without names. */
+    if (!listed.at.unknown || listed.linked)
+        page->whole &= !is_uncertain(at, path) && (!listed.has_other || !is_uncertain(to, other));
     /* A move is listed if one of its ends is below; the other end is "?" if it may not be shown. */
     if (at != WB_BELOW_YES && to != WB_BELOW_YES)
         return 0;
     page->full = !add_listed(page, &listed, path ?: "?", listed.has_other ? other ?: "?" : NULL);
     return 0;
+}
+
+/* ---- whether all changes are in the list ------------------------------------------------------------- */
+
+#define SETTLE_STEP_US 1000
+#define SETTLE_STEPS 50
+
+static int is_under_way(int slot, const struct wb_stage_entry *entry, void *data)
+{
+    (void)slot;
+    (void)entry;
+    (void)data;
+    return 1;
+}
+
+/* The list has changes that have ended: waits briefly for those that began before the request. */
+static bool have_ended(struct wb_store *store, int64_t until)
+{
+    int64_t now = wb_store_tick(store);
+
+    for (unsigned step = 0; step < SETTLE_STEPS; step++) {
+        int64_t low = wb_inflight_low_water(store);
+
+        if (low >= now || low > until)
+            return true;
+        g_usleep(SETTLE_STEP_US);
+    }
+    return false;
+}
+
+/*
+ * Whether every change up to `until` is in the timeline, or will be with the next pass. Not so are versions under way
+ * (history=close), gaps that no log has yet, changes by others before the mount that the survey has not met yet, and
+ * those of paths that are left out.
+ */
+static bool is_all_recorded(const struct wb_session *session, int64_t until)
+{
+    struct wb_store *store = session->store;
+
+    return session->recording && atomic_load(&session->surveyed) && !wb_recording_leaves_out(session) &&
+           have_ended(store, until) && wb_gaps_count(store) == 0 &&
+           wb_gap_state(store, store->header.root, WB_FILE_CATALOG) == WB_GAP_NONE &&
+           wb_stages_each(store, is_under_way, NULL) == 0;
 }
 
 /* ---- the request --------------------------------------------------------------------------------------- */
@@ -530,6 +591,9 @@ static int begin(struct page *page, int64_t until)
     unsigned permille;
     int r = 0;
 
+    if (until == 0)
+        until = WB_WHEN_PRESENT - 1;
+    page->whole = in->cursor > 0 || is_all_recorded(session, until);
     /* The first page has everything that is over. */
     if (in->cursor == 0 && (!session->store->writable || !wb_timeline_is_building(session->store, &permille)))
         r = wb_timeline_pass(session->store);
@@ -543,13 +607,14 @@ static int begin(struct page *page, int64_t until)
     }
     if (r < 0)
         return r;
-    if (until == 0)
-        until = WB_WHEN_PRESENT - 1;
     if (in->cursor > 0)
         until = MIN(until, (int64_t)in->cursor - 1);
     page->out->cursor = (uint64_t)until + 1;
     r = wb_times_find(wb_change_reader_times(page->reader), until + 1, &index);
-    return r < 0 ? r : fill(page, index);
+    r = r < 0 ? r : fill(page, index);
+    if (page->whole)
+        page->out->flags |= WB_CONTROL_CHANGES_WHOLE;
+    return r;
 }
 
 int wb_control_changes(const struct wb_request *request, struct wb_control *out)

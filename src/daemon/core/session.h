@@ -64,6 +64,7 @@ struct wb_recording_state {
     atomic_uint generation; /* changes whenever the answer for any node may */
     atomic_bool any;        /* there are rules */
     atomic_bool closes;     /* one of them said `close` at some time */
+    atomic_bool leaves_out; /* one of them said `none` at some time */
 };
 
 struct wb_session {
@@ -77,6 +78,7 @@ struct wb_session {
     dev_t src_dev;
     bool is_root;      /* the daemon acts for others and takes their identity to create */
     atomic_uint unseen; /* objects that others had changed, marked since the mount (survey.h) */
+    atomic_bool surveyed; /* the survey has met every object of the tree */
     bool recording;    /* history=write or history=close, and not ro */
     bool by_close;     /* history=close: content is recorded in stages (stage.h) */
     int64_t moment;    /* what is shown (-o at=): WB_WHEN_PRESENT, or a T (moment.h) */

@@ -187,6 +187,7 @@ static void *look_at_tree(void *data)
                    session->source, unseen, unseen == 1 ? "object was" : "objects were");
     if (survey.incomplete || is_stopped(session) || moves != atomic_load(&session->store->dir_moves))
         return NULL;
+    atomic_store(&session->surveyed, true);
     wb_relocate_lock_shared(session);
     wb_lost_content_forget(session->store, begun);
     /* Where it cannot be written, old spans are kept for longer. */

@@ -25,10 +25,17 @@ void wb_recording_set(struct wb_session *session, struct wb_recording_rules *rul
 
         if (rule->setting == WB_RECORDING_CLOSE)
             atomic_store(&state->closes, true);
+        if (rule->setting == WB_RECORDING_NONE)
+            atomic_store(&state->leaves_out, true);
     }
     atomic_store(&state->any, state->rules.list != NULL);
     atomic_fetch_add(&state->generation, 1);
     pthread_mutex_unlock(&state->lock);
+}
+
+bool wb_recording_leaves_out(const struct wb_session *session)
+{
+    return atomic_load(&session->rules.leaves_out);
 }
 
 static void ignore_mistake(const char *line, void *data)

@@ -21,6 +21,9 @@ void wb_recording_set(struct wb_session *session, struct wb_recording_rules *rul
 void wb_recording_load(struct wb_session *session);
 void wb_recording_deinit(struct wb_session *session);
 
+/* Whether a rule left any path out at some time of this mount. */
+bool wb_recording_leaves_out(const struct wb_session *session);
+
 enum wb_recording wb_recording_of(struct wb_session *session, struct wb_inode *inode);
 
 /* It has another name now; a directory: so has all that is below. With the locks of a rename. */

@@ -157,10 +157,18 @@ static const struct wb_slot *main_slot(const struct wb_rec_name *name)
     return &name->slots[0];
 }
 
+/* Than those that the change has. */
+static bool has_other_names(const struct wb_attrs *attrs, bool named)
+{
+    return S_ISDIR(attrs->mode) ? !named : attrs->nlink > (named ? 1u : 0u);
+}
+
 static void fill_names(const struct wb_record *record, struct wb_object dir, struct wb_listed_change *ret)
 {
     const struct wb_slot *slot = main_slot(&record->name);
 
+    for (uint32_t i = 0; i < record->name.count; i++)
+        ret->linked |= record->name.slots[i].present && has_other_names(&record->name.slots[i].attrs, true);
     set_name(&ret->at, dir, slot->name, slot->name_length);
     ret->existed_before = slot->present;
     ret->exists_after = slot->unbind == WB_UNBIND_RENAMED || wb_slot_gains(record, slot);
@@ -210,6 +218,7 @@ static void fill_object(const struct wb_record *record, const struct wb_times_en
                                           .unknown = !wb_object_equal(ret->object, entry->object)};
     else
         ret->at.unknown = true;
+    ret->linked = has_other_names(attrs, !ret->at.unknown);
 }
 
 static void fill_gap(const struct wb_record *record, const struct wb_times_entry *entry, struct wb_listed_change *ret)
@@ -219,6 +228,7 @@ static void fill_gap(const struct wb_record *record, const struct wb_times_entry
     ret->gap_since = record->gap.since;
     ret->gap_open = record->flags & WB_RECORD_OPEN;
     ret->is_gap = true;
+    ret->linked = entry->file != WB_FILE_CATALOG;
     g_strlcpy(ret->detail, wb_gap_reason(record->gap.reason), sizeof(ret->detail));
     ret->at = (struct wb_change_name){.dir = entry->file == WB_FILE_CATALOG ? entry->object : WB_OBJECT_NONE,
                                       .unknown = entry->file != WB_FILE_CATALOG};
