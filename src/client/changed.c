@@ -89,8 +89,14 @@ static bool add_change(struct wb_changed *root, const struct wb_control_change *
     return true;
 }
 
+/* A gap is in the list at its end, and concerns all of the time from its begin on. */
+static bool is_concerned(const struct wb_control_change *change, int64_t until)
+{
+    return change->when <= until || (change->flags & WB_CONTROL_CHANGE_GAP && (int64_t)change->offset <= until);
+}
+
 /* A page. 0; 1: the list is of no use; or -errno. */
-static int add_page(struct wb_changed *root, const struct wb_control *page, unsigned *count)
+static int add_page(struct wb_changed *root, const struct wb_control *page, int64_t until, unsigned *count)
 {
     size_t at = 0;
 
@@ -103,7 +109,7 @@ static int add_page(struct wb_changed *root, const struct wb_control *page, unsi
         const struct wb_control_change *change = (const void *)(page->data + at);
 
         at += change->size;
-        if (!add_change(root, change))
+        if (is_concerned(change, until) && !add_change(root, change))
             return 1;
     }
     return 0;
@@ -124,12 +130,11 @@ int wb_changed_collect(int root_fd, int64_t since, int64_t until, struct wb_chan
         if (r < 0)
             return r;
         request->since = since + 1;
-        request->until = until == WB_WHEN_PRESENT ? 0 : until;
         request->cursor = cursor;
         r = wb_request_call(root_fd, request);
         if (r < 0)
             return r;
-        r = add_page(root, request, &count);
+        r = add_page(root, request, until, &count);
         more = request->flags & WB_CONTROL_CHANGES_MORE;
         still = request->cursor == cursor ? still + 1 : 0;
         cursor = request->cursor;

@@ -8,11 +8,11 @@ import struct
 HEAD = struct.Struct("=4IQ2q")
 
 
-def call(directory, command, path, source="", flags=0):
+def call(directory, command, path, source="", flags=0, since=0):
     """A request as include/wayback/control.h has it, made by hand; the flags and the data of the reply."""
     head = HEAD
     size = head.size + 4096 + 8192
-    request = bytearray(head.pack(1, command, flags, 0, 0, 0, 0) + os.fsencode(path).ljust(4096, b"\0") +
+    request = bytearray(head.pack(1, command, flags, 0, 0, since, 0) + os.fsencode(path).ljust(4096, b"\0") +
                         os.fsencode(source).ljust(8192, b"\0"))
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -9,7 +9,7 @@ import pytest
 from by_hand import call
 from mounts import QUICK, epoch, moment, read_by
 from operations import Operator
-from test_left_out import rules
+from test_left_out import rules, write_rules
 from test_snapshots import vsnap
 from test_unseen import next_span
 
@@ -53,7 +53,7 @@ def count_of(mount, function):
 
 def is_whole(mount):
     """Whether the list of changes has them all, as far as the daemon knows: if not, everything is compared."""
-    return bool(call(mount.path, CHANGES, "")[0] & WHOLE)
+    return bool(call(mount.path, CHANGES, "", since=time.time_ns())[0] & WHOLE)
 
 
 def surveyed(mount):
@@ -172,9 +172,50 @@ def test_what_is_left_out_is_not_passed_over(maker):
     then = epoch(moment())
     (mount.path / "x.o").write_text("two")
     assert not is_whole(mount)
-    result, complete = [mount.run_tool("vdiff", "--json", *arguments, ".", then, cwd=mount.path, merge=False)
+    same_by_either_way(mount, then)
+
+
+@pytest.mark.parametrize("again", ["remount", "touch"])
+def test_what_was_left_out_in_an_earlier_mount(maker, again):
+    """A rule that is gone: until something of such a file is recorded, its gap is open, from before the time asked for."""
+    mount = rules(maker, ('"*.o"', "none"))
+    (mount.path / "x.o").write_text("one")
+    (mount.path / "x.o").write_text("two")
+    then = epoch(moment())
+    (mount.path / "x.o").write_text("three")
+    mount.stop()
+    write_rules(mount)
+    surveyed(mount.start())
+    if again == "touch":
+        (mount.path / "x.o").write_text("four")
+    now = epoch(moment())
+    for old, new in [(then, []), (then, [now])]:
+        same_by_either_way(mount, old, *new)
+    (mount.path / "f").write_text("f")
+    assert is_whole(mount)
+    assert [entry["path"] for entry in vdiff(mount, ".", ".", now)] == ["f"]
+
+
+def test_a_time_within_a_gap(maker):
+    mount = maker.mount()
+    mount.expect("changed while Wayback did not record")
+    (mount.path / "f").write_text("one")
+    before = epoch(moment())
+    mount.stop()
+    next_span()
+    (mount.source / "f").write_text("two")
+    within = epoch(moment())
+    surveyed(mount.start())
+    os.stat(mount.path / "f")
+    for old, new in [(before, [within]), (before, []), (within, [])]:
+        assert same_by_either_way(mount, old, *new).returncode == 1
+
+
+def same_by_either_way(mount, old, *new):
+    result, complete = [mount.run_tool("vdiff", "--json", *arguments, ".", old, *new, cwd=mount.path, merge=False)
                         for arguments in ([], ["--all"])]
     assert (result.returncode, result.stdout, result.stderr) == (complete.returncode, complete.stdout, complete.stderr)
+    return result
 
 
 def test_an_edit_past_the_mount(maker):
@@ -189,7 +230,4 @@ def test_an_edit_past_the_mount(maker):
         (mount.source / name).write_text("two")
     os.stat(mount.path / "f")
     mount.run_tool("vdiff", "--all", ".", then, cwd=mount.path)
-    result, complete = [mount.run_tool("vdiff", "--json", *arguments, ".", then, cwd=mount.path, merge=False)
-                        for arguments in ([], ["--all"])]
-    assert result.returncode == 1
-    assert (result.returncode, result.stdout, result.stderr) == (complete.returncode, complete.stdout, complete.stderr)
+    assert same_by_either_way(mount, then).returncode == 1

@@ -528,15 +528,16 @@ static bool have_ended(struct wb_store *store, int64_t until)
 }
 
 /*
- * Whether every change up to `until` is in the timeline, or will be with the next pass. Not so are versions under way
- * (history=close), gaps that no log has yet, changes by others before the mount that the survey has not met yet, and
- * those of paths that are left out.
+ * Whether every change from `since` to `until` is in the timeline, or will be with the next pass. Not so are versions
+ * under way (history=close), gaps that no log has yet, changes by others before the mount that the survey has not met
+ * yet, and those of paths that are left out. Before the mount a path may have been left out by a rule that is gone: its
+ * GAP is open, from before `since`, until something of it is recorded.
  */
-static bool is_all_recorded(const struct wb_session *session, int64_t until)
+static bool is_all_recorded(const struct wb_session *session, int64_t since, int64_t until)
 {
     struct wb_store *store = session->store;
 
-    return session->recording && atomic_load(&session->surveyed) && !wb_recording_leaves_out(session) &&
+    return session->recording && since > session->recorded_since && atomic_load(&session->surveyed) && !wb_recording_leaves_out(session) &&
            have_ended(store, until) && wb_gaps_count(store) == 0 &&
            wb_gap_state(store, store->header.root, WB_FILE_CATALOG) == WB_GAP_NONE &&
            wb_stages_each(store, is_under_way, NULL) == 0;
@@ -593,7 +594,7 @@ static int begin(struct page *page, int64_t until)
 
     if (until == 0)
         until = WB_WHEN_PRESENT - 1;
-    page->whole = in->cursor > 0 || is_all_recorded(session, until);
+    page->whole = in->cursor > 0 || is_all_recorded(session, in->since, until);
     /* The first page has everything that is over. */
     if (in->cursor == 0 && (!session->store->writable || !wb_timeline_is_building(session->store, &permille)))
         r = wb_timeline_pass(session->store);

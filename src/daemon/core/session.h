@@ -80,6 +80,7 @@ struct wb_session {
     atomic_uint unseen; /* objects that others had changed, marked since the mount (survey.h) */
     atomic_bool surveyed; /* the survey has met every object of the tree */
     bool recording;    /* history=write or history=close, and not ro */
+    int64_t recorded_since; /* if so: a moment before the first change of this mount */
     bool by_close;     /* history=close: content is recorded in stages (stage.h) */
     int64_t moment;    /* what is shown (-o at=): WB_WHEN_PRESENT, or a T (moment.h) */
     char *inside;      /* at=: SRC is that directory of the tree; "" or NULL: its root */

@@ -241,6 +241,7 @@ static int open_store(struct wb_session *session, const char *known, struct wb_e
                                 "died cannot be examined: %s",
                                 session->source, g_strerror(-r));
         wb_inflight_map(session->store);
+        session->recorded_since = wb_store_tick(session->store);
     }
     r = wb_history_open(&session->history, session->store);
     if (r == 0)
