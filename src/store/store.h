@@ -62,6 +62,7 @@ struct wb_store {
     bool layered; /* SRC is on an overlayfs (layers.h) */
     struct wb_header header;
     _Atomic int64_t horizon; /* see wb_store_horizon */
+    _Atomic int64_t forgotten; /* see wb_store_forgotten */
     struct wb_log_mtimes stamps;
     _Atomic int64_t content_synced, lost_since, lost_until; /* lost_content.h */
     int lock_fd;
@@ -156,6 +157,14 @@ int64_t wb_store_look_for_change(const struct wb_store *store);
  * Without the right to write, it is read anew each time; INT64_MAX - 1 if it cannot be read.
  */
 int64_t wb_store_horizon(const struct wb_store *store);
+
+/*
+ * The same for parts of the history: since the store was opened for writing, history of any object before this moment
+ * may have been forgotten or erased, without an entry in the timeline. Call note_forgotten before the first log is
+ * changed.
+ */
+int64_t wb_store_forgotten(const struct wb_store *store);
+void wb_store_note_forgotten(struct wb_store *store, int64_t before);
 
 /*
  * Makes that moment later, in two parts, so that nobody waits for the disk: first, with all changes of the tree kept

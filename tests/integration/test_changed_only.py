@@ -7,7 +7,7 @@ import time
 import pytest
 
 from by_hand import call
-from mounts import QUICK, epoch, moment, read_by
+from mounts import QUICK, SECOND, epoch, moment, read_by
 from operations import Operator
 from test_left_out import rules, write_rules
 from test_snapshots import vsnap
@@ -194,6 +194,51 @@ def test_what_was_left_out_in_an_earlier_mount(maker, again):
     (mount.path / "f").write_text("f")
     assert is_whole(mount)
     assert [entry["path"] for entry in vdiff(mount, ".", ".", now)] == ["f"]
+
+
+@pytest.mark.parametrize("how", ["before", "change", "whole", "prune"])
+def test_history_that_was_deleted(maker, how):
+    """What is not known any more is not taken for unchanged."""
+    mount = surveyed(maker.mount())
+    mount.expect("was erased|was forgotten")
+    for name in "fg":
+        (mount.path / name).write_text("one")
+    times = [epoch(moment())]
+    (mount.path / "f").write_text("two")
+    times.append(epoch(moment()))
+    (mount.path / "f").write_text("three")
+    times.append(epoch(moment()))
+    same_by_either_way(mount, times[0])
+    if how == "before":
+        mount.tool("vrm", "-y", "--before", times[2], "f", cwd=mount.path)
+    elif how == "change":
+        mount.tool("vrm", "-y", "--change", "2", "f", cwd=mount.path)
+    elif how == "whole":
+        mount.tool("vrm", "-y", "f", cwd=mount.path)
+    else:
+        mount.tool("vprune", "-y", "--before", times[1], mount.path)
+    for old, new in [(times[0], []), (times[1], []), (times[0], [times[1]]), (times[0], [times[2]])]:
+        same_by_either_way(mount, old, *new)
+    now = epoch(moment())
+    (mount.path / "g").write_text("two")
+    assert is_whole(mount)
+    assert [entry["path"] for entry in vdiff(mount, ".", ".", now)] == ["g"]
+
+
+def test_a_snapshot_holds_a_part_of_the_history(maker):
+    """The horizon stays before it, and all else is forgotten up to later."""
+    mount = surveyed(maker.mount("allow_other"))
+    mount.expect("was forgotten")
+    for name in ("kept", "other"):
+        (mount.path / name).mkdir()
+        (mount.path / name / "f").write_text("one")
+    os.chown(mount.path / "kept", *SECOND)
+    vsnap(mount, "create", "mine", "kept", user=SECOND)
+    then = epoch(moment())
+    for name in ("kept", "other"):
+        (mount.path / name / "f").write_text("two")
+    mount.tool("vprune", "-y", "--before", epoch(moment()), mount.path)
+    assert "restored" in same_by_either_way(mount, then).stderr
 
 
 def test_a_time_within_a_gap(maker):

@@ -537,8 +537,8 @@ static bool is_all_recorded(const struct wb_session *session, int64_t since, int
 {
     struct wb_store *store = session->store;
 
-    return session->recording && since > session->recorded_since && atomic_load(&session->surveyed) && !wb_recording_leaves_out(session) &&
-           have_ended(store, until) && wb_gaps_count(store) == 0 &&
+    return session->recording && since > session->recorded_since && atomic_load(&session->surveyed) &&
+           !wb_recording_leaves_out(session) && have_ended(store, until) && wb_gaps_count(store) == 0 &&
            wb_gap_state(store, store->header.root, WB_FILE_CATALOG) == WB_GAP_NONE &&
            wb_stages_each(store, is_under_way, NULL) == 0;
 }
@@ -613,7 +613,7 @@ static int begin(struct page *page, int64_t until)
     page->out->cursor = (uint64_t)until + 1;
     r = wb_times_find(wb_change_reader_times(page->reader), until + 1, &index);
     r = r < 0 ? r : fill(page, index);
-    if (page->whole)
+    if (page->whole && in->since > wb_store_forgotten(session->store))
         page->out->flags |= WB_CONTROL_CHANGES_WHOLE;
     return r;
 }

@@ -586,7 +586,10 @@ static void each_alone(const struct job *job, GPtrArray *names)
 static void erase_all(const struct job *job, GPtrArray *names)
 {
     g_autoptr(GPtrArray) left = g_ptr_array_ref(names);
+    struct wb_store *store = wb_history_store(job->history);
 
+    if (store->writable)
+        wb_store_note_forgotten(store, wb_store_tick(store));
     while (left->len > 0) {
         GPtrArray *later = g_ptr_array_new();
         int r = pass(job, left, later);

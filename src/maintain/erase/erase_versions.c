@@ -553,6 +553,8 @@ int wb_erase_versions(struct wb_store *store, const struct wb_erase_versions *wh
     wb_extent_map_init(&erasing.map);
     /* As in wb_erase: a compaction under way gives up. */
     wb_rewriting_own(store);
+    if (store->writable)
+        wb_store_note_forgotten(store, wb_store_tick(store));
     r = store->writable ? wb_store_hold_pins(store, &hold) : -EROFS;
     if (r == 0) {
         r = erase(&erasing, ret);

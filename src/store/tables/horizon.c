@@ -32,6 +32,19 @@ static int64_t read_horizon(const struct wb_store *store)
     return header.forgotten ? header.created : 0;
 }
 
+int64_t wb_store_forgotten(const struct wb_store *store)
+{
+    return atomic_load(&store->forgotten);
+}
+
+void wb_store_note_forgotten(struct wb_store *store, int64_t before)
+{
+    int64_t there = atomic_load(&store->forgotten);
+
+    while (there < before && !atomic_compare_exchange_weak(&store->forgotten, &there, before))
+        ;
+}
+
 int64_t wb_store_horizon(const struct wb_store *store)
 {
     return store->writable ? atomic_load(&store->horizon) : read_horizon(store);
