@@ -153,6 +153,19 @@ def test_a_directory_that_was_elsewhere_meanwhile(maker):
     assert [change["path"] for change in snapdiff(mount, then)] == ["d/sub/f"]
 
 
+def test_a_directory_of_the_past(maker):
+    """The list has no such paths."""
+    mount = surveyed(maker.mount())
+    (mount.path / "d/sub").mkdir(parents=True)
+    (mount.path / "d/sub/f").write_text("one")
+    old = epoch(moment())
+    (mount.path / "d/sub/f").write_text("two")
+    new = epoch(moment())
+    assert is_whole(mount)
+    for path in (f"@{new}/d", f"d@{new}/sub"):
+        assert [change["change"] for change in snapdiff(mount, old, new, path)] == ["content"]
+
+
 def test_a_version_under_way(maker):
     mount = surveyed(maker.mount("history=close"))
     (mount.path / "f").write_text("one")

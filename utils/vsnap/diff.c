@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "common/moment.h"
 #include "common/pager.h"
+#include "client/fd.h"
 #include "client/path.h"
 #include "common/progress.h"
 #include "common/text.h"
@@ -162,6 +163,14 @@ static bool is_moment(const char *word)
     return place && wb_request_snapshot_list(place->mount->root_fd, "", word, &found) == 0 && found->len > 0;
 }
 
+/* The list of changes has paths of the present; PATH may be below a past directory, as in @14:03/dir. */
+static bool is_present(const struct wb_place *place)
+{
+    struct stat st;
+
+    return wb_place_stat(place, &st) == 0 && !(st.st_ino & WB_PAST_INODE);
+}
+
 static int run(const char *from, const char *to, const char *path, bool json, bool all)
 {
     _cleanup_place_ struct wb_place *place = vsnap_place(path, WB_MOUNT_READ);
@@ -189,7 +198,7 @@ static int run(const char *from, const char *to, const char *path, bool json, bo
     if (!before && !after)
         return wb_cli_fail(diff.given, "did not exist then, nor %s", to ? "at the other time" : "does it exist now");
     wb_progress_begin();
-    if (before && after && !all &&
+    if (before && after && !all && is_present(place) &&
         wb_changed_collect(place->mount->root_fd, MIN(diff.when[0], diff.when[1]), MAX(diff.when[0], diff.when[1]),
                            &diff.changed) < 0)
         errno = 0;
