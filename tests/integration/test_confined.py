@@ -492,6 +492,20 @@ def test_a_pipe_is_named_as_such(maker):
     assert mount.tool("bash", "-c", f"vdump /dev/stdin <{log}").stdout == mount.tool("vdump", log).stdout
 
 
+def test_logs_through_another_process(maker):
+    """As of a tree that its mount covers: they are reached by descriptors of the daemon only."""
+    mount = maker.mount()
+    (mount.path / "f").write_text("one")
+    mount.stop()
+    with subprocess.Popen(["sleep", "infinity"], cwd=mount.store()) as process:
+        try:
+            through = mount.tool("vdump", f"/proc/{process.pid}/cwd/actors").stdout
+        finally:
+            process.kill()
+    assert through == mount.tool("vdump", mount.store() / "actors").stdout
+    assert "actor" in through
+
+
 DIFF = """#!/bin/sh
 cat "$VICTIM" && echo read
 echo changed >"$VICTIM" && echo wrote

@@ -86,6 +86,23 @@ static char *find_store(void)
     return NULL;
 }
 
+/*
+ * A path that a confined process can follow: through a descriptor of its own where it leads through that of another
+ * process. Only so are the logs of a tree reached that its mount covers.
+ */
+static char *keep_path(const char *log)
+{
+    g_autofree char *dir = g_path_get_dirname(log);
+    g_autofree char *name = g_path_get_basename(log);
+    char link[WB_FD_PATH_MAX];
+    int fd;
+
+    if (!g_str_has_prefix(log, "/proc/") || g_str_has_prefix(log, "/proc/self/"))
+        return g_strdup(log);
+    fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC); /* open until the process ends */
+    return fd < 0 ? g_strdup(log) : g_build_filename(wb_fd_proc_path(fd, link), name, NULL);
+}
+
 /* The logs that LOG names. Empty after an error line. */
 static GPtrArray *find_logs(const char *given)
 {
@@ -94,7 +111,7 @@ static GPtrArray *find_logs(const char *given)
     g_autofree char *store = NULL;
 
     if (g_file_test(given, G_FILE_TEST_EXISTS) || !is_id(given)) {
-        g_ptr_array_add(logs, g_strdup(given));
+        g_ptr_array_add(logs, keep_path(given));
         return logs;
     }
     store = store_option ? g_strdup(store_option) : find_store();
