@@ -20,6 +20,12 @@ def append(path, data):
         assert stream.write(data) == len(data)
 
 
+def edited_below(mount):
+    """On a busy machine an edit comes late enough after a recorded change to be noticed."""
+    mount.expect("changed while Wayback did not record")
+    return mount
+
+
 def check(mount, name, expected):
     """The tree, the mount and a new look at the size agree."""
     assert (mount.source / name).read_bytes() == expected
@@ -29,7 +35,7 @@ def check(mount, name, expected):
 
 @pytest.mark.parametrize("options", [(), ("history=close",), ("history=none",)], ids=["write", "close", "none"])
 def test_opened_after_an_append_below(maker, options):
-    mount = maker.mount("allow_other", *options)
+    mount = edited_below(maker.mount("allow_other", *options))
     path = mount.path / "log"
     path.write_bytes(b"one\n")
     assert path.read_bytes() == b"one\n"
@@ -44,7 +50,7 @@ def test_opened_after_an_append_below(maker, options):
 
 def test_open_while_it_grows_below(maker):
     """A program that logs through the mount, and a shell that appends below it."""
-    mount = maker.mount("allow_other")
+    mount = edited_below(maker.mount("allow_other"))
     path, expected = mount.path / "log", b""
     with open(path, "ab", buffering=0) as stream:
         for number in range(20):
@@ -61,7 +67,7 @@ def test_open_while_it_grows_below(maker):
 
 def test_a_large_append_after_one_below(maker):
     """The kernel sends it in several requests."""
-    mount = maker.mount("allow_other")
+    mount = edited_below(maker.mount("allow_other"))
     data = os.urandom(3 * MIB + 12345)
     (mount.path / "f").write_bytes(b"one")
     append(mount.source / "f", b"two")
@@ -70,7 +76,7 @@ def test_a_large_append_after_one_below(maker):
 
 
 def test_cut_off_below(maker):
-    mount = maker.mount("allow_other")
+    mount = edited_below(maker.mount("allow_other"))
     (mount.path / "f").write_bytes(b"x" * 10000)
     assert (mount.path / "f").read_bytes() == b"x" * 10000
     os.truncate(mount.source / "f", 5)
@@ -80,7 +86,7 @@ def test_cut_off_below(maker):
 
 def test_read_after_an_append_below(maker):
     """The page with the former end is not shown with zeros behind it."""
-    mount = maker.mount("allow_other")
+    mount = edited_below(maker.mount("allow_other"))
     path = mount.path / "f"
     path.write_bytes(b"one\n")
     assert path.read_bytes() == b"one\n"
@@ -92,7 +98,7 @@ def test_read_after_an_append_below(maker):
 
 def test_a_write_elsewhere_than_at_the_end_keeps_its_offset(maker):
     """O_APPEND with RWF_NOAPPEND: the offset is the caller's, not the kernel's idea of the end."""
-    mount = maker.mount("allow_other")
+    mount = edited_below(maker.mount("allow_other"))
     path = mount.path / "f"
     path.write_bytes(b"0123456789")
     fd = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -109,8 +115,7 @@ def test_a_write_elsewhere_than_at_the_end_keeps_its_offset(maker):
 
 def test_another_file_with_the_same_inode_number(maker):
     """The name and the number of a removed file lead to the new one, whose changes are recorded as its own."""
-    mount = maker.mount("allow_other")
-    mount.expect("changed while Wayback did not record")
+    mount = edited_below(maker.mount("allow_other"))
     path = mount.path / "f"
     path.write_bytes(b"one")
     number = os.stat(mount.source / "f").st_ino
