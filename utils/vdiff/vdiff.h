@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
-#include "client/changed.h"
 #include "client/control.h"
 #include "client/copy_flags.h"
+#include "common/changed.h"
 #include "common/json.h"
 #include "common/mount.h"
 

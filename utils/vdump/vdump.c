@@ -97,7 +97,8 @@ static char *keep_path(const char *log)
     char link[WB_FD_PATH_MAX];
     int fd;
 
-    if (!g_str_has_prefix(log, "/proc/") || g_str_has_prefix(log, "/proc/self/"))
+    if (!g_str_has_prefix(log, "/proc/") || g_str_has_prefix(log, "/proc/self/") ||
+        !g_file_test(log, G_FILE_TEST_EXISTS))
         return g_strdup(log);
     fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC); /* open until the process ends */
     return fd < 0 ? g_strdup(log) : g_build_filename(wb_fd_proc_path(fd, link), name, NULL);
@@ -111,7 +112,7 @@ static GPtrArray *find_logs(const char *given)
     g_autofree char *store = NULL;
 
     if (g_file_test(given, G_FILE_TEST_EXISTS) || !is_id(given)) {
-        g_ptr_array_add(logs, keep_path(given));
+        g_ptr_array_add(logs, g_strdup(given));
         return logs;
     }
     store = store_option ? g_strdup(store_option) : find_store();
@@ -166,12 +167,13 @@ static void print_title(const char *path)
     printf(json ? "{\"log\":%s}\n" : "# %s\n", quoted);
 }
 
-static void dump(const char *path)
+/* `kept`: where the log can be read; messages have the path that was given. */
+static void dump(const char *path, const char *kept)
 {
     unsigned flags = (json ? WB_DUMP_JSON : 0) | (verify ? WB_DUMP_VERIFY : 0);
     struct wb_dump_count count;
     struct wb_error why;
-    int r = wb_dump_log(path, stdout, flags, &count, &why);
+    int r = wb_dump_log(kept, stdout, flags, &count, &why);
 
     if (ferror(stdout))
         errno = -r; /* wb_cli_end reports it, except EPIPE */
@@ -185,6 +187,7 @@ static void dump(const char *path)
 int main(int argc, char **argv)
 {
     g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func(g_free);
+    g_autoptr(GPtrArray) kept = g_ptr_array_new_with_free_func(g_free);
     int r = wb_cli_begin(&cli, options, &argc, &argv);
     struct wb_error why = {""};
 
@@ -192,12 +195,14 @@ int main(int argc, char **argv)
         return r;
     for (int i = 1; i < argc; i++)
         g_ptr_array_extend_and_steal(all, find_logs(argv[i]));
-    if (confine(all, &why) < 0)
+    for (guint i = 0; i < all->len; i++)
+        g_ptr_array_add(kept, keep_path(g_ptr_array_index(all, i)));
+    if (confine(kept, &why) < 0)
         return wb_cli_fail(NULL, "%s", why.text);
     for (guint i = 0; i < all->len && !wb_cli_interrupted() && !ferror(stdout); i++) {
         if (all->len > 1)
             print_title(g_ptr_array_index(all, i));
-        dump(g_ptr_array_index(all, i));
+        dump(g_ptr_array_index(all, i), g_ptr_array_index(kept, i));
     }
     return wb_cli_end();
 }

@@ -4,8 +4,8 @@
 /* Two moments of a tree compared: what diff_walk.c and its parts find and diff.c prints. */
 
 #include <glib.h>
-#include "client/changed.h"
 #include "client/control.h"
+#include "common/changed.h"
 #include "common/mount.h"
 
 enum change_kind {

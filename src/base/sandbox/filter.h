@@ -28,8 +28,8 @@ struct wb_filter_list {
 
 /*
  * The calls that every program makes: reading files, writing to open ones, memory, waiting and threads, without those
- * that need a rule. In all
- * filters, ioctl(2) is limited to requests about files, and fcntl(2) cannot make the kernel send signals to others.
+ * that need a rule. In all filters, ioctl(2) is limited to requests about files, and fcntl(2) cannot make the kernel
+ * send signals to others.
  */
 extern const struct wb_filter_list wb_filter_basic;
 

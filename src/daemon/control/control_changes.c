@@ -5,12 +5,12 @@
  * that there may be more.
  */
 #include "daemon/control/control.h"
+#include "daemon/live/recording.h"
 #include "daemon/past/past_perm.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
 #include "format/object_key.h"
-#include "daemon/live/recording.h"
 #include "history/versions/changes.h"
 #include "store/cache/gaps.h"
 #include "store/inflight/stages.h"
@@ -506,9 +506,6 @@ static int consider(struct page *page, const struct wb_times_entry *entry)
 
 static int is_under_way(int slot, const struct wb_stage_entry *entry, void *data)
 {
-    (void)slot;
-    (void)entry;
-    (void)data;
     return 1;
 }
 

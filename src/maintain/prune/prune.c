@@ -101,7 +101,8 @@ int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct w
     /* Before the history there was nothing that could be forgotten. */
     if (prune->options.before <= store->header.created && wb_store_horizon(store) == 0)
         prune->options.before = 0;
-    wb_store_note_forgotten(store, MAX(prune->options.before, options->beyond));
+    if (!options->dry_run)
+        wb_store_note_forgotten(store, MAX(prune->options.before, options->beyond));
     prune->bundles = wb_bundle_objects_new();
     prune->bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_body));
     prune->held = g_array_new(FALSE, FALSE, sizeof(int));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "client/changed.h"
+#include "common/changed.h"
 
 #include "client/control.h"
 #include "wayback/when.h"
