@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * What is open: fi->fh of a live node is a handle. Handles hang on their node, because a
- * descriptor that is open already is the best way to reach an inode, and the only one where the
- * name is gone and no graveyard has it.
+ * What is open: fi->fh of a live node is a handle (wb_handle_of_request in live/ops.h). Handles hang on their node,
+ * because a descriptor that is open already is the best way to reach an inode, and the only one where the name is gone
+ * and no graveyard has it.
  *
  * All opens of a node in the same mode share one descriptor: a user who opens one file often must not take the
  * descriptors of all others. Nothing of ours depends on who opened: bytes are read and written at offsets, locks are
@@ -105,8 +105,3 @@ int wb_handle_synced(struct wb_session *session, struct wb_handle *handle, int r
 /* getdents64(2) of a directory from `offset` on, for `reader`. `moved`: the descriptor is certainly elsewhere. */
 long wb_handle_getdents(struct wb_handle *handle, const void *reader, bool moved, off_t offset, void *data,
                         size_t size);
-
-static inline struct wb_handle *wb_handle_of(uint64_t fh)
-{
-    return wb_published(fh);
-}

@@ -233,10 +233,8 @@ void wb_stages_deinit(struct wb_session *session)
     }
 }
 
-void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi)
+void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle)
 {
-    struct wb_handle *handle = wb_handle_of(fi->fh);
-
     wb_enospc_retry_reply(req,
                           handle->writes ? -wb_enospc_retry_recorded(wb_stage_end_now(session, inode, handle->fd)) : 0);
 }

@@ -41,6 +41,15 @@ void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_inode *o
 
 /* ---- content (ops_data.c) -------------------------------------------------------------------- */
 
+/*
+ * The handle that a request on a live node came with; NULL: it came without one. dispatch.c and node_ops.c convert; the
+ * operations are called with the handle.
+ */
+static inline struct wb_handle *wb_handle_of_request(const struct fuse_file_info *fi)
+{
+    return fi && fi->fh ? wb_published(fi->fh) : NULL;
+}
+
 /* Makes a handle of `fd` (taken over) for the caller and fills `fi`. 0 or -errno. `asked`: as of wb_handle_new. */
 int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, bool asked,
                      struct fuse_file_info *fi);
@@ -57,22 +66,19 @@ int wb_open_readable(struct wb_session *session, struct wb_inode *inode, int fla
 int wb_open_writable(struct wb_session *session, struct wb_inode *inode);
 
 void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi);
-void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, size_t size, off_t offset,
-                struct fuse_file_info *fi);
-void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const char *data, size_t size,
-                 off_t offset, struct fuse_file_info *fi);
-void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_info *fi);
-void wb_op_lseek(struct wb_session *session, fuse_req_t req, off_t offset, int whence,
-                 struct fuse_file_info *fi);
-void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int mode, off_t offset,
-                     off_t length, struct fuse_file_info *fi);
-void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t offset_in, struct fuse_file_info *fi_in,
-                           struct wb_inode *out, off_t offset_out, struct fuse_file_info *fi_out, size_t length,
-                           int flags);
-void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, bool data_only,
-                 struct fuse_file_info *fi);
-void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, bool data_only,
-                    struct fuse_file_info *fi);
+void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, size_t size, off_t offset);
+/* `fi`: the flags of the caller's descriptor, and whether a mapping is written back. */
+void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                 const char *data, size_t size, off_t offset, const struct fuse_file_info *fi);
+void wb_op_release(struct wb_session *session, fuse_req_t req, struct wb_handle *handle);
+void wb_op_lseek(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, off_t offset, int whence);
+void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                     int mode, off_t offset, off_t length);
+void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, struct wb_handle *from, off_t offset_in,
+                           struct wb_inode *out, struct wb_handle *to, off_t offset_out, size_t length, int flags);
+void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                 bool data_only);
+void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle);
 
 /* ---- flags of the inode (ops_attr.c) --------------------------------------------------------- */
 
@@ -85,9 +91,10 @@ void wb_op_set_flags(struct wb_session *session, fuse_req_t req, struct wb_inode
 
 /* ---- attributes (ops_attr.c) ----------------------------------------------------------------- */
 
-void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi);
-void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct stat *attr,
-                   int to_set, struct fuse_file_info *fi);
+/* `handle`: through which the attributes are asked for or set, or NULL. */
+void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct wb_handle *handle);
+void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct wb_handle *handle,
+                   const struct stat *attr, int to_set);
 void wb_op_readlink(struct wb_session *session, fuse_req_t req, struct wb_inode *inode);
 void wb_op_statfs(struct wb_session *session, fuse_req_t req);
 void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const char *name, size_t size);
@@ -99,5 +106,5 @@ void wb_op_removexattr(struct wb_session *session, fuse_req_t req, struct wb_ino
 /* ---- directories (ops_dir.c) ----------------------------------------------------------------- */
 
 void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi);
-void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, size_t size, off_t offset,
-                   struct fuse_file_info *fi, bool plus);
+void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, size_t size, off_t offset,
+                   bool plus);

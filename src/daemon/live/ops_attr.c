@@ -21,13 +21,13 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi)
+void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct wb_handle *handle)
 {
     struct stat st;
     int r = 0;
 
-    if (fi && fi->fh) {
-        if (fstat(wb_handle_of(fi->fh)->fd, &st) < 0)
+    if (handle) {
+        if (fstat(handle->fd, &st) < 0)
             r = -errno;
         else
             wb_inode_mask_nlink(session, inode, &st);
@@ -46,15 +46,15 @@ void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_inode *
 #define SET_TIMES                                                                                  \
     (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW)
 
-static int set_size(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, off_t size, int to_set,
-                    struct fuse_file_info *fi)
+static int set_size(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct wb_handle *handle,
+                    off_t size, int to_set)
 {
     bool stamp = to_set & FUSE_SET_ATTR_MTIME;
     bool kill_suidgid = to_set & FUSE_SET_ATTR_KILL_SUID;
     int fd, r;
 
-    if (fi && fi->fh)
-        return wb_truncate(session, req, inode, wb_handle_of(fi->fh)->fd, size, stamp, kill_suidgid);
+    if (handle)
+        return wb_truncate(session, req, inode, handle->fd, size, stamp, kill_suidgid);
     fd = wb_open_writable(session, inode);
     if (fd < 0)
         return fd;
@@ -185,15 +185,15 @@ static bool looks_at_xattrs(const struct wb_session *session, int to_set)
     return to_set & SET_OWNER || (session->recording && to_set & FUSE_SET_ATTR_MODE);
 }
 
-void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct stat *attr,
-                   int to_set, struct fuse_file_info *fi)
+void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct wb_handle *handle,
+                   const struct stat *attr, int to_set)
 {
     struct wb_access access;
     struct stat st;
     int r = 0, rest = to_set;
 
     if (to_set & FUSE_SET_ATTR_SIZE) {
-        r = set_size(session, req, inode, attr->st_size, to_set, fi);
+        r = set_size(session, req, inode, handle, attr->st_size, to_set);
         /* The time it came with has been set by it. */
         if (to_set & FUSE_SET_ATTR_MTIME_NOW)
             rest &= ~(FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW);

@@ -63,10 +63,9 @@ static bool fallocate_loss(int mode, uint64_t offset, uint64_t length, uint64_t 
     return true;
 }
 
-void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int mode, off_t offset,
-                     off_t length, struct fuse_file_info *fi)
+void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                     int mode, off_t offset, off_t length)
 {
-    struct wb_handle *handle = wb_handle_of(fi->fh);
     struct wb_mutation mutation;
     struct wb_overwrite overwrite;
     bool spends;
@@ -104,11 +103,9 @@ static size_t available(int fd, off_t offset, size_t length)
     return (uint64_t)(st.st_size - offset) < length ? (size_t)(st.st_size - offset) : length;
 }
 
-void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t offset_in, struct fuse_file_info *fi_in,
-                           struct wb_inode *out, off_t offset_out, struct fuse_file_info *fi_out, size_t length,
-                           int flags)
+void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, struct wb_handle *from, off_t offset_in,
+                           struct wb_inode *out, struct wb_handle *to, off_t offset_out, size_t length, int flags)
 {
-    struct wb_handle *from = wb_handle_of(fi_in->fh), *to = wb_handle_of(fi_out->fh);
     struct wb_mutation mutation;
     struct wb_overwrite overwrite = {.op = WB_OP_COPY, .offset = (uint64_t)offset_out};
     uint64_t end, size;
@@ -264,20 +261,18 @@ static int sync_file(struct wb_session *session, struct wb_inode *inode, int fd,
     return r;
 }
 
-void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, bool data_only,
-                 struct fuse_file_info *fi)
+void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                 bool data_only)
 {
-    struct wb_handle *handle = wb_handle_of(fi->fh);
     int r = sync_file(session, inode, handle->fd, data_only);
 
     wb_enospc_retry_reply(req, -wb_handle_synced(session, handle, r));
 }
 
-void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, bool data_only,
-                    struct fuse_file_info *fi)
+void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle)
 {
     /* Not data_only: a directory has nothing but names, and they are what is asked for. */
-    wb_op_fsync(session, req, inode, false, fi);
+    wb_op_fsync(session, req, inode, handle, false);
 }
 
 #define WB_RELEASE_TRIES 10
@@ -393,6 +388,7 @@ static void drop_handle(struct wb_session *session, struct wb_handle *handle)
 void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi)
 {
     bool appends = (fi->flags & O_ACCMODE) != O_RDONLY && fi->flags & O_APPEND;
+    struct wb_handle *handle = NULL;
     _cleanup_close_ int fd = -1;
     int r;
 
@@ -415,17 +411,19 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_inode *ino
         return;
     }
     r = wb_handle_opened(session, req, inode, wb_steal_fd(&fd), false, fi);
-    if (r == 0)
-        wb_handle_of(fi->fh)->appends = appends;
-    if (r == 0 && wb_below_is_resized(inode, wb_handle_of(fi->fh)->fd)) {
+    if (r == 0) {
+        handle = wb_handle_of_request(fi);
+        handle->appends = appends;
+    }
+    if (r == 0 && wb_below_is_resized(inode, handle->fd)) {
         fi->keep_cache = 0;
         wb_kcache_invalidate_attrs(session, inode);
     }
     /* After that: what is cut off belongs to the stage of who opens it. */
     if (r == 0 && fi->flags & O_TRUNC) {
-        r = wb_truncate(session, req, inode, wb_handle_of(fi->fh)->fd, 0, true, wb_open_kills_suidgid(req, fi));
+        r = wb_truncate(session, req, inode, handle->fd, 0, true, wb_open_kills_suidgid(req, fi));
         if (r < 0)
-            drop_handle(session, wb_handle_of(fi->fh));
+            drop_handle(session, handle);
     }
     if (r < 0)
         wb_enospc_retry_reply(req, -r);
@@ -433,10 +431,8 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_inode *ino
         fuse_reply_open(req, fi);
 }
 
-void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_info *fi)
+void wb_op_release(struct wb_session *session, fuse_req_t req, struct wb_handle *handle)
 {
-    struct wb_handle *handle = wb_handle_of(fi->fh);
-
     /* The last words of who wrote, as a rule: nothing more will be wanted of what was cloned ahead. */
     if (handle->writes && wb_recorder(session))
         wb_preclone_release(session->store, handle->inode->node.object);
@@ -488,10 +484,8 @@ static char *read_buffer(size_t size)
     return buffer->data;
 }
 
-void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, size_t size, off_t offset,
-                struct fuse_file_info *fi)
+void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, size_t size, off_t offset)
 {
-    struct wb_handle *handle = wb_handle_of(fi->fh);
     char *buffer = read_buffer(size);
     size_t length;
     int r;
@@ -541,10 +535,9 @@ static ssize_t write_locked(struct wb_mutation *mutation, int fd, const char *da
     return written;
 }
 
-void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const char *data, size_t size,
-                 off_t offset, struct fuse_file_info *fi)
+void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                 const char *data, size_t size, off_t offset, const struct fuse_file_info *fi)
 {
-    struct wb_handle *handle = wb_handle_of(fi->fh);
     bool mapped = fi->writepage, misplaced;
     off_t from = offset, end;
     struct wb_mutation mutation;
@@ -586,10 +579,8 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *in
         wb_kcache_invalidate_content(session, inode, MIN(offset, end));
 }
 
-void wb_op_lseek(struct wb_session *session, fuse_req_t req, off_t offset, int whence,
-                 struct fuse_file_info *fi)
+void wb_op_lseek(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, off_t offset, int whence)
 {
-    struct wb_handle *handle = wb_handle_of(fi->fh);
     off_t r = lseek(handle->fd, offset, whence);
 
     if (r < 0)

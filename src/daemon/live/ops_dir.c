@@ -159,10 +159,9 @@ static int read_entries(struct wb_session *session, fuse_req_t req, struct wb_ha
     return r < 0 && *ret == 0 ? r : 0;
 }
 
-void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, size_t size, off_t offset,
-                   struct fuse_file_info *fi, bool plus)
+void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, size_t size, off_t offset,
+                   bool plus)
 {
-    struct wb_handle *handle = wb_handle_of(fi->fh);
     g_autofree char *buffer = g_try_malloc(size);
     size_t length;
     int r;

@@ -44,4 +44,4 @@ void wb_stages_end_all(struct wb_session *session);
 /* The same at the end of the session. */
 void wb_stages_deinit(struct wb_session *session);
 
-void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi);
+void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle);

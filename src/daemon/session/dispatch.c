@@ -226,7 +226,8 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
     struct wb_inode *inode = writable(req, ino);
 
     if (inode)
-        WB_CHANGE(session_of(req), req, wb_op_setattr(session_of(req), req, inode, attr, to_set, fi));
+        WB_CHANGE(session_of(req), req,
+                  wb_op_setattr(session_of(req), req, inode, wb_handle_of_request(fi), attr, to_set));
 }
 
 static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -321,7 +322,8 @@ static void do_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
     struct wb_inode *inode = writable(req, ino);
 
     if (inode)
-        WB_CHANGE(session_of(req), req, wb_op_write(session_of(req), req, inode, data, size, offset, fi));
+        WB_CHANGE(session_of(req), req,
+                  wb_op_write(session_of(req), req, inode, wb_handle_of_request(fi), data, size, offset, fi));
 }
 
 static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
@@ -331,7 +333,8 @@ static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
     struct wb_inode *inode = writable(req, ino);
 
     if (inode)
-        WB_CHANGE(session_of(req), req, wb_op_fallocate(session_of(req), req, inode, mode, offset, length, fi));
+        WB_CHANGE(session_of(req), req,
+                  wb_op_fallocate(session_of(req), req, inode, wb_handle_of_request(fi), mode, offset, length));
 }
 
 static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
@@ -347,8 +350,9 @@ static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_i
     if (!wb_inode_of(node_of(req, ino_in)))
         fuse_reply_err(req, EOPNOTSUPP);
     else
-        WB_CHANGE(session_of(req), req, wb_op_copy_file_range(session_of(req), req, offset_in, fi_in, out, offset_out,
-                                                              fi_out, length, flags));
+        WB_CHANGE(session_of(req), req,
+                  wb_op_copy_file_range(session_of(req), req, wb_handle_of_request(fi_in), offset_in, out,
+                                        wb_handle_of_request(fi_out), offset_out, length, flags));
 }
 
 static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,

@@ -26,7 +26,7 @@ static void live_forget(struct wb_session *session, struct wb_node *node, uint64
 
 static void live_getattr(struct wb_session *session, fuse_req_t req, struct wb_node *node, struct fuse_file_info *fi)
 {
-    wb_op_getattr(session, req, wb_inode_of(node), fi);
+    wb_op_getattr(session, req, wb_inode_of(node), wb_handle_of_request(fi));
 }
 
 static void live_readlink(struct wb_session *session, fuse_req_t req, struct wb_node *node)
@@ -69,29 +69,29 @@ static void live_open(struct wb_session *session, fuse_req_t req, struct wb_node
 static void live_read(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
                       struct fuse_file_info *fi)
 {
-    wb_op_read(session, req, wb_inode_of(node), size, offset, fi);
+    wb_op_read(session, req, wb_handle_of_request(fi), size, offset);
 }
 
 static void live_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *node, off_t offset, int whence,
                        struct fuse_file_info *fi)
 {
-    wb_op_lseek(session, req, offset, whence, fi);
+    wb_op_lseek(session, req, wb_handle_of_request(fi), offset, whence);
 }
 
 static void live_flush(struct wb_session *session, fuse_req_t req, struct wb_node *node, struct fuse_file_info *fi)
 {
-    WB_RETRY_ON_ENOSPC(session, req, wb_op_flush(session, req, wb_inode_of(node), fi));
+    WB_RETRY_ON_ENOSPC(session, req, wb_op_flush(session, req, wb_inode_of(node), wb_handle_of_request(fi)));
 }
 
 static void live_fsync(struct wb_session *session, fuse_req_t req, struct wb_node *node, bool data_only,
                        struct fuse_file_info *fi)
 {
-    WB_RETRY_ON_ENOSPC(session, req, wb_op_fsync(session, req, wb_inode_of(node), data_only, fi));
+    WB_RETRY_ON_ENOSPC(session, req, wb_op_fsync(session, req, wb_inode_of(node), wb_handle_of_request(fi), data_only));
 }
 
 static void live_release(struct wb_session *session, fuse_req_t req, struct wb_node *node, struct fuse_file_info *fi)
 {
-    wb_op_release(session, req, fi);
+    wb_op_release(session, req, wb_handle_of_request(fi));
 }
 
 static void live_opendir(struct wb_session *session, fuse_req_t req, struct wb_node *node, struct fuse_file_info *fi)
@@ -102,19 +102,19 @@ static void live_opendir(struct wb_session *session, fuse_req_t req, struct wb_n
 static void live_readdir(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
                          struct fuse_file_info *fi)
 {
-    wb_op_readdir(session, req, wb_inode_of(node), size, offset, fi, false);
+    wb_op_readdir(session, req, wb_handle_of_request(fi), size, offset, false);
 }
 
 static void live_readdirplus(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size,
                              off_t offset, struct fuse_file_info *fi)
 {
-    wb_op_readdir(session, req, wb_inode_of(node), size, offset, fi, true);
+    wb_op_readdir(session, req, wb_handle_of_request(fi), size, offset, true);
 }
 
 static void live_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_node *node, bool data_only,
                           struct fuse_file_info *fi)
 {
-    WB_RETRY_ON_ENOSPC(session, req, wb_op_fsyncdir(session, req, wb_inode_of(node), data_only, fi));
+    WB_RETRY_ON_ENOSPC(session, req, wb_op_fsyncdir(session, req, wb_inode_of(node), wb_handle_of_request(fi)));
 }
 
 static const struct wb_node_ops live_ops = {
