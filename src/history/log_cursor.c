@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "history/log_cursor.h"
 
+#include "base/interrupt.h"
 #include "history/internal.h"
 #include "wayback/error.h"
 #include <errno.h>
@@ -73,6 +74,8 @@ int wb_log_cursor_peek(struct wb_log_cursor *source)
         return 0;
     if (source->over)
         return WB_END;
+    if (wb_interrupted())
+        return -EINTR;
     r = wb_log_reader_prev_effective(&source->reader, &source->skip, &source->head);
     /* Nothing has been recorded since, so it counts for every moment. */
     if (r == 0 && !source->begun && source->head.type == WB_REC_GAP && source->head.flags & WB_RECORD_OPEN)

@@ -34,7 +34,8 @@ int wb_log_cursor_fork(struct wb_log_cursor *source, const struct wb_log_cursor 
 
 void wb_log_cursor_close(struct wb_log_cursor *source);
 
-/* Brings a record into view if there is none: 0, WB_END, WB_DAMAGED (call again), or -errno. */
+/* Brings a record into view if there is none: 0, WB_END, WB_DAMAGED (call again), or -errno; -EINTR: the thread is to
+ * give up its work (base/interrupt.h). */
 int wb_log_cursor_peek(struct wb_log_cursor *source);
 
 /* Done with the record in view. */

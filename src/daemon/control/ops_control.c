@@ -7,6 +7,7 @@
  * own (lane.h), as do those that look back and may take long.
  */
 #include "daemon/control/control.h"
+#include "daemon/caller/abandoned.h"
 #include "daemon/keeper/enospc_retry.h"
 #include "daemon/live/stage.h"
 #include "daemon/past/past.h"
@@ -139,11 +140,14 @@ static void run(struct wb_session *session, struct wb_lane_job *lane_job)
 
     if (gate)
         wb_relocate_lock_shared(session);
+    if (flags & WB_REQUEST_LOOK)
+        wb_abandoned_watch(job->request.req);
     /* No process waits for the reply any more. */
     if (flags & WB_REQUEST_LOOK && fuse_session_exited(session->fuse))
         fuse_reply_err(job->request.req, ENODEV);
     else
         serve(&job->request);
+    wb_abandoned_watch(NULL);
     if (gate)
         wb_relocate_unlock(&session);
     g_free(job);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/lookback/past_later.h"
 
+#include "daemon/caller/abandoned.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_node.h"
 #include <errno.h>
@@ -27,11 +28,13 @@ static void run(struct wb_session *session, struct wb_lane_job *lane_job)
     WB_WITH_RELOCATE_LOCK(session);
     struct job *job = (struct job *)lane_job;
 
+    wb_abandoned_watch(job->req);
     /* Nobody waits for the answer. */
     if (fuse_session_exited(session->fuse))
         fuse_reply_err(job->req, ENODEV);
     else
         job->act(job);
+    wb_abandoned_watch(NULL);
     g_free(job);
 }
 
