@@ -247,6 +247,8 @@ bool wb_versions_is_plain(const struct wb_versions *versions, struct wb_object *
 int wb_versions_pass(struct wb_versions *versions, int64_t when, uint32_t change);
 /* The directory whose entries are listed; WB_OBJECT_NONE: something else is. */
 struct wb_object wb_versions_self(const struct wb_versions *versions);
+/* Gives back what only speeds the walk up: it may be long until the next call. */
+void wb_versions_rest(struct wb_versions *versions);
 struct wb_versions *wb_versions_free(struct wb_versions *versions);
 
 /* The components of `path` with "." and ".." worked out, to g_strfreev; -EACCES where it leads above

@@ -63,6 +63,10 @@ struct wb_log_scan {
 int wb_history_check_gaps(const struct wb_history *history, struct wb_object object, enum wb_object_file file,
                           int64_t when);
 
+/* The same, and also -EIO where the log has lost its end to a power cut or to damage. */
+int wb_history_check_log(const struct wb_history *history, struct wb_object object, enum wb_object_file file,
+                         int64_t when);
+
 /* A log that does not exist is an empty one. 0 or -errno. */
 int wb_log_scan_open(struct wb_log_scan *scan, const struct wb_history *history, struct wb_object object,
                      enum wb_object_file file, int64_t when);

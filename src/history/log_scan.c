@@ -142,15 +142,21 @@ static int check_tail(const struct wb_history *history, struct wb_object object,
                                                  : wb_history_fail_gap(WB_GAP_POWER);
 }
 
-int wb_log_scan_open(struct wb_log_scan *scan, const struct wb_history *history, struct wb_object object,
-                     enum wb_object_file file, int64_t when)
+int wb_history_check_log(const struct wb_history *history, struct wb_object object, enum wb_object_file file,
+                         int64_t when)
 {
     int r = when == WB_WHEN_PRESENT ? 0 : wb_history_check_gaps(history, object, file, when);
 
+    return r == 0 && when != WB_WHEN_PRESENT ? check_tail(history, object, file, when) : r;
+}
+
+int wb_log_scan_open(struct wb_log_scan *scan, const struct wb_history *history, struct wb_object object,
+                     enum wb_object_file file, int64_t when)
+{
+    int r = wb_history_check_log(history, object, file, when);
+
     *scan = (struct wb_log_scan){.object = object, .file = file, .when = when};
     scan->source = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
-    if (r == 0 && when != WB_WHEN_PRESENT)
-        r = check_tail(history, object, file, when);
     if (r < 0)
         return r;
     r = wb_log_cursor_open(&scan->source, history->store, object, file);

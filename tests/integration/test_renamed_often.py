@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Files and directories that were renamed many times: every state is found, and none is refused."""
+import ctypes
 import errno
+import json
 import os
+import subprocess
+import time
 
 import pytest
 
-from mounts import QUICK, epoch, moment
+from mounts import LIMIT, QUICK, epoch, moment, read_by
 from operations import Operator
+from test_unseen import next_tick
 from treestate import differences, state_of
 
 TIMES = 10_000  # more than twice the former limit of a look-up
@@ -93,3 +98,66 @@ def test_directories_renamed_over_kills(mount, seed):
     for when, state in known:
         assert differences(state, state_of(mount.at(when))) == []
     mount.check_store()
+
+
+# ---- paths that led elsewhere often ------------------------------------------------------------------
+
+EXCHANGES = 400 if QUICK else 1500
+
+def exchange(one, other, times):
+    rename = ctypes.CDLL(None, use_errno=True).renameat2
+    for _ in range(times):
+        assert rename(-100, os.fsencode(one), -100, os.fsencode(other), 2) == 0, ctypes.get_errno()
+
+
+def settle():
+    """Past the time in which a recorded change may still be one under way: moments in it are looked up singly."""
+    begun = time.time_ns()
+    while time.time_ns() < begun + 150_000_000:
+        time.sleep(0.005)
+
+
+def size_of_catalogs(mount):
+    return sum(path.stat().st_size for path in (mount.source / ".wayback/objects").rglob("*.cat"))
+
+
+def test_a_path_that_led_elsewhere_often(mount):
+    """What was below it is looked for with each directory that had the path, and each catalog is read once for that."""
+    (mount.path / "u").mkdir()
+    (mount.path / "elsewhere").mkdir()
+    (mount.path / "u/sub").mkdir()
+    (mount.path / "u/sub/inner").write_bytes(b"first")
+    (mount.path / "u/other").mkdir()
+    exchange(mount.path / "u/sub", mount.path / "u/other", EXCHANGES)
+    (mount.path / "u/link").symlink_to("../elsewhere")
+    exchange(mount.path / "u/sub", mount.path / "u/link", EXCHANGES)
+    assert (mount.path / "u/sub/inner").read_bytes() == b"first"
+    settle()
+    before = read_by(mount.process.pid)
+    mount.tool("vstat", mount.path / "u/sub/never", status=1)
+    assert read_by(mount.process.pid) - before < 30 * size_of_catalogs(mount)
+    listed = json.loads(mount.tool("vstat", "--json", mount.path / "u/sub/inner").stdout)
+    assert [change["op"] for change in listed["versions"]] == ["write", "create"]
+
+
+def test_an_abandoned_look_back_ends(mount):
+    """A process that is killed does not wait for its answer. Behind a gap each moment is looked up by itself."""
+    (mount.path / "u").mkdir()
+    (mount.path / "u/sub").mkdir()
+    (mount.path / "u/other").symlink_to("sub")
+    exchange(mount.path / "u/sub", mount.path / "u/other", EXCHANGES)
+    mount.stop()
+    next_tick()
+    (mount.source / "u/unseen").touch()
+    mount.expect("changed while Wayback did not record")
+    mount.start()
+    os.listdir(mount.path / "u")
+    before = read_by(mount.process.pid)
+    process = subprocess.Popen([mount.programs.directory / "vstat", mount.path / "u/sub/never"], cwd="/",
+                               env=mount.programs.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while read_by(mount.process.pid) - before < 8 * size_of_catalogs(mount):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.kill()
+    process.wait(timeout=LIMIT)
+    assert read_by(mount.process.pid) - before < EXCHANGES * size_of_catalogs(mount) / 4

@@ -354,6 +354,7 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
     r = fill_page(&page, out);
     wb_past_perm_release(request, page.perm);
     if (r == 0 && out->count > 0) {
+        wb_versions_rest(walk->versions);
         wb_pages_keep(&past->walks, &walk->paged, free_paged);
         return 0;
     }

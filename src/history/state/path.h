@@ -8,7 +8,7 @@
  * say of a moment, its path decides: the directory that had the same names below the root then.
  */
 
-#include "history/history.h"
+#include "history/state/bindings.h"
 
 /*
  * The directory at `when` that had the path of `dir`, followed by `name` ("" for none). 0; WB_ABSENT where the path
@@ -18,11 +18,11 @@ int wb_path_at(struct wb_history *history, const struct wb_revision *dir, const 
                struct wb_revision **ret);
 
 /* Since when the names of `dir` have led to it, as of its own moment; 0: since before the history. 0 or -errno. */
-int wb_path_since(struct wb_history *history, const struct wb_revision *dir, int64_t *ret);
+int wb_path_since(struct wb_bindings *bindings, const struct wb_revision *dir, int64_t *ret);
 
 /*
  * The newest directory before *before to which that path led, as it was last: *before becomes the first moment at
  * which the path did not lead to it any more. 0, WB_ABSENT where there is none, or -errno.
  */
-int wb_path_previous(struct wb_history *history, const struct wb_revision *dir, const char *name, int64_t *before,
-                     struct wb_revision **ret);
+int wb_path_previous(struct wb_history *history, struct wb_bindings *bindings, const struct wb_revision *dir,
+                     const char *name, int64_t *before, struct wb_revision **ret);

@@ -23,6 +23,7 @@ struct wb_versions {
     char *name;          /* as requested                                   */
     struct wb_revision *place; /* the directory of the name at the walk's present moment: `dir`, or the one that had its
                             * path before */
+    struct wb_bindings *bindings;
     int64_t reached;     /* of the last change that was processed          */
     struct wb_walk walk;
     struct wb_note note; /* the version last returned */
@@ -124,7 +125,7 @@ static int begin_before(struct wb_versions *versions, struct wb_revision *place,
     struct wb_object dir = wb_revision_object(place);
     struct wb_attrs attrs = {0};
     struct wb_unbind_record unbind;
-    int r = wb_revision_child(history, place, versions->name, &entry);
+    int r = wb_bindings_child(versions->bindings, place, versions->name, &entry);
 
     if (r == 0)
         r = wb_revision_attrs(history, entry, &attrs);
@@ -144,25 +145,41 @@ static int begin_before(struct wb_versions *versions, struct wb_revision *place,
 }
 
 /*
+ * The newest directory before *before that had the path of the present one; *before becomes the moment at which it lost
+ * it, if that is earlier. 0, WB_ABSENT or -errno.
+ */
+static int previous_place(struct wb_versions *versions, int64_t *before)
+{
+    struct wb_revision *place __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int64_t since;
+    int r = wb_path_since(versions->bindings, versions->place, &since);
+
+    if (r < 0 || since == 0)
+        return r < 0 ? r : WB_ABSENT;
+    *before = MIN(*before, since);
+    r = wb_path_previous(versions->history, versions->bindings, versions->place, "", before, &place);
+    if (r != 0)
+        return r;
+    wb_revision_unref(versions->place);
+    versions->place = g_steal_pointer(&place);
+    return 0;
+}
+
+/*
  * The name was absent before the oldest change of it that its directory knows. Before that change, and before the
  * directory got its path, the name belongs to an entry of the directory that had the path. Lineage `index` ends.
  */
 static int follow_name(struct wb_versions *versions, unsigned index)
 {
-    struct wb_revision *place __attribute__((cleanup(wb_revision_unrefp))) = NULL;
-    int64_t before = versions->walk.lineages[index].reached, since;
+    int64_t before = versions->walk.lineages[index].reached;
     int r;
 
     wb_walk_drop(&versions->walk, index);
-    r = wb_path_since(versions->history, versions->place, &since);
-    if (r < 0 || since == 0)
-        return r;
-    before = MIN(before, since);
-    r = wb_path_previous(versions->history, versions->place, "", &before, &place);
-    if (r != 0)
-        return MIN(r, 0);
-    wb_revision_unref(versions->place);
-    versions->place = g_steal_pointer(&place);
+    do {
+        r = previous_place(versions, &before);
+        if (r != 0)
+            return MIN(r, 0);
+    } while (wb_bindings_never_was(versions->bindings, versions->place, versions->name));
     return begin_before(versions, versions->place, before);
 }
 
@@ -177,7 +194,7 @@ static int follow_directory(struct wb_versions *versions)
     bool alive = true;
     int r;
 
-    r = wb_path_previous(versions->history, versions->dir, versions->name, &before, &found);
+    r = wb_path_previous(versions->history, versions->bindings, versions->dir, versions->name, &before, &found);
     wb_walk_deinit(&versions->walk);
     versions->walk.own = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
     versions->walk.self = WB_OBJECT_NONE;
@@ -254,7 +271,8 @@ int wb_versions_open(struct wb_history *history, struct wb_revision *dir, const 
     versions->name = g_strdup(name);
     versions->walk.store = history->store;
     versions->walk.own = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
-    r = begin(versions, name);
+    versions->bindings = wb_bindings_new(history);
+    r = versions->bindings ? begin(versions, name) : -ENOMEM;
     if (r < 0) {
         wb_versions_free(versions);
         return r;
@@ -270,9 +288,15 @@ struct wb_versions *wb_versions_free(struct wb_versions *versions)
     wb_walk_deinit(&versions->walk);
     wb_revision_unref(versions->dir);
     wb_revision_unref(versions->place);
+    wb_bindings_free(versions->bindings);
     g_free(versions->name);
     g_free(versions);
     return NULL;
+}
+
+void wb_versions_rest(struct wb_versions *versions)
+{
+    wb_bindings_rest(versions->bindings);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
