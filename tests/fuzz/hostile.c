@@ -341,6 +341,8 @@ static void change_record(GByteArray *file, const struct site *site)
     if (wb_record_decode(data, site->to - site->from, site->from, &record) < 0)
         return;
     codec = wb_body_codec(record.type);
+    if (!codec) /* of a type that we do not know, so nothing of it can be changed with sense */
+        return;
     field = some_field(record.type);
     at = field ? locate(field, &record) : NULL;
     if (!at || below(5) == 0)
