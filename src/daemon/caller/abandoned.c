@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The kernel gives a thread SIGKILL for any signal that ends its process, and keeps it pending until the thread ends. */
+/* The kernel gives a thread SIGKILL for any signal that ends its process, pending until the thread ends. */
 static bool is_ending(pid_t thread)
 {
     static const char field[] = "\nSigPnd:\t";
