@@ -225,3 +225,18 @@ def test_bad_usage(mount):
         assert result.stderr.startswith("vlog: ") and result.stdout == ""
     result = mount.tool("vlog", mount.path / "never", status=1, merge=False)
     assert "now or at any time recorded" in result.stderr
+
+
+def test_a_list_that_cannot_be_built(mount):
+    """That is said, and not waited for; and the list is there once it can be built."""
+    (mount.path / "f").write_bytes(b"x")
+    mount.stop()
+    timeline = mount.source / ".wayback/timeline"
+    (timeline / "times").unlink()
+    (timeline / "times.new").mkdir()
+    mount.expect("the list of changes cannot be built: ")
+    mount.start()
+    mount.tool("vlog", mount.path, status=1)
+    (timeline / "times.new").rmdir()
+    while mount.run_tool("vlog", mount.path).returncode != 0:
+        time.sleep(0.1)

@@ -32,6 +32,18 @@ struct wb_change_reader {
     uint8_t data[WB_SCAN_BUFFER];
 };
 
+/* -EAGAIN while it is being built; the reason, where that failed. */
+static int why_not_built(const struct wb_history *history)
+{
+    int failure = wb_timeline_failure(history->store);
+
+    if (failure == 0)
+        return -EAGAIN;
+    if (failure == -ENOSPC || failure == -EDQUOT)
+        return failure;
+    return wb_history_fail(-EIO, "the list of changes cannot be built: %s", g_strerror(-failure));
+}
+
 int wb_change_reader_new(struct wb_history *history, struct wb_change_reader **ret)
 {
     struct wb_change_reader *reader = g_try_new0(struct wb_change_reader, 1);
@@ -45,7 +57,7 @@ int wb_change_reader_new(struct wb_history *history, struct wb_change_reader **r
     r = wb_times_open(&reader->times, history->store);
     if (r < 0) {
         g_free(reader);
-        return r;
+        return r == -EAGAIN ? why_not_built(history) : r;
     }
     *ret = reader;
     return 0;

@@ -262,6 +262,11 @@ bool wb_timeline_is_building(struct wb_store *store, unsigned *ret_permille)
     return building;
 }
 
+int wb_timeline_failure(struct wb_store *store)
+{
+    return store->timeline->failed;
+}
+
 int wb_times_open(struct wb_times *times, struct wb_store *store)
 {
     struct wb_timeline *timeline = store->timeline;
@@ -708,6 +713,7 @@ static int rebuild(struct wb_store *store)
     timeline_save_pending(timeline);
     pthread_mutex_unlock(&timeline->lock);
     timeline->permille = 0;
+    timeline->failed = r == -ECANCELED ? 0 : r;
     gathering_deinit(&gathering);
     g_hash_table_unref(logs);
     g_hash_table_unref(dropped);

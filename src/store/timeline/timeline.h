@@ -42,6 +42,9 @@ void wb_timeline_stop(struct wb_store *store);
 /* Whether it is being rebuilt, or has to be: then *ret_permille is the progress. */
 bool wb_timeline_is_building(struct wb_store *store, unsigned *ret_permille);
 
+/* While it has to be rebuilt: -errno of the last attempt, which is repeated; 0: no attempt has failed. */
+int wb_timeline_failure(struct wb_store *store);
+
 /* ---- queries ---------------------------------------------------------------------------------- */
 
 /* The timeline at one moment; it does not change. */

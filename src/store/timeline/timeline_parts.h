@@ -89,6 +89,7 @@ struct wb_timeline {
     bool overflow;             /* more logs than can be remembered */
     atomic_bool stop;
     atomic_uint permille;      /* of a rebuild */
+    atomic_int failed;         /* -errno of the last rebuild; 0: it succeeded, or none has ended yet */
     off_t seen[2];             /* a reader: the sizes of the arrays from which it was made */
     bool prepared;
 };

@@ -256,6 +256,22 @@ START_TEST(a_damaged_or_missing_timeline_is_made_anew)
         ck_assert_msg(wb_timeline_is_building(TREE->store, &permille), "%s", names[i]);
         check_timeline(names[i]);
     }
+    /* A rebuild that fails says so, and is tried again. */
+    {
+        g_autofree char *path = g_strdup_printf("%s/" WB_STORE_NAME "/timeline/times.new", TREE->path);
+        int r;
+
+        reopen_without("times");
+        ck_assert_int_eq(wb_timeline_failure(TREE->store), 0);
+        ck_assert_int_eq(mkdir(path, 0700), 0);
+        r = wb_timeline_pass(TREE->store);
+        ck_assert_int_lt(r, 0);
+        ck_assert_int_eq(wb_timeline_failure(TREE->store), r);
+        ck_assert_int_eq(wb_times_open(&times, TREE->store), -EAGAIN);
+        ck_assert_int_eq(rmdir(path), 0);
+        check_timeline("after a failure");
+        ck_assert_int_eq(wb_timeline_failure(TREE->store), 0);
+    }
     /* An end that was not written whole is cut off by the next write. */
     TREE->store = wb_store_free(TREE->store);
     {
