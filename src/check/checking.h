@@ -10,6 +10,7 @@
 
 #include "store/store.h"
 #include "wayback/check.h"
+#include "wayback/when.h"
 #include <glib.h>
 
 struct wb_checking {
@@ -71,6 +72,15 @@ struct wb_known {
 GHashTable *wb_check_objects_new(void);
 /* That of the object, made if need be; NULL where memory is short. */
 struct wb_known *wb_check_known(struct wb_checking *checking, struct wb_object object);
+
+/*
+ * Whether a time of the tree is so much later than `newest` that the change was not the recorded one: between the
+ * record and the change itself a process may be stopped, or a disk be slow. Both may be any number.
+ */
+static inline bool wb_check_is_beyond(int64_t time, int64_t newest)
+{
+    return time > newest && (uint64_t)time - (uint64_t)newest > 60 * WB_WHEN_SECOND;
+}
 
 /* ---- findings (finding.c) --------------------------------------------------------------------- */
 

@@ -17,9 +17,6 @@
 #include "wayback/when.h"
 #include <errno.h>
 
-/* Between the record and the change itself a process may be stopped, or a disk be slow. */
-#define SLACK (60 * WB_WHEN_SECOND)
-
 /* size_after becomes 0 if the record does not limit the size. */
 static void note_size(struct wb_known *known, int64_t when, unsigned op, uint64_t size)
 {
@@ -100,7 +97,7 @@ static bool is_external(struct wb_checking *checking, const struct wb_known *kno
     if (known->spread && checking->beyond > beyond)
         return false;
     *ret_why = "it was changed later than its last record";
-    if (known->mtime > newest + SLACK && known->ctime > newest + SLACK)
+    if (wb_check_is_beyond(known->mtime, newest) && wb_check_is_beyond(known->ctime, newest))
         return true;
     *ret_why = "it is longer than after its last recorded change";
     return known->resized > beyond && known->size_after > 0 && known->size > known->size_after &&

@@ -28,6 +28,14 @@ def test_a_hostile_store_or_stream_gives_right_bytes_or_an_error(maker, first):
     assert result.returncode == 0 and re.search(rf"^{CASES // 2} cases, 0 failures", result.stdout, re.M), result.stdout
 
 
+# A list of changes that was never built (11304), a time that no sum holds (12146), an object that is a file by one record
+# and a directory by another (12334).
+@pytest.mark.parametrize("seed", [11304, 12146, 12334])
+def test_cases_that_once_failed(maker, seed):
+    result = hostile(BUILD, seed, 1, maker.tree("tmpfs"))
+    assert result.returncode == 0 and re.search(r"^1 cases, 0 failures", result.stdout, re.M), result.stdout
+
+
 def test_a_daemon_that_dies_is_noticed(maker):
     """Only the daemon is replaced: by one that ends by a signal instead of mounting."""
     build = maker.tree("tmpfs") / "build"

@@ -17,9 +17,6 @@
 
 /* What is left once tree and history are matched: what is in neither place, and files that may be others. */
 
-/* As in external.c: between the record and the change itself a process may be stopped, or a disk be slow. */
-#define SLACK (60 * WB_WHEN_SECOND)
-
 /* ---- what is missing --------------------------------------------------------------------------------- */
 
 /*
@@ -192,7 +189,7 @@ static bool is_doubtful(const struct wb_rebinding *rebinding, const struct wb_ma
 
     if (!match->recorded)
         /* Made by the mount, and never changed; or there before there was a history, and never changed since. */
-        return match->fact && match->fact->changed ? match->mtime > match->fact->changed + SLACK
+        return match->fact && match->fact->changed ? wb_check_is_beyond(match->mtime, match->fact->changed)
                                                    : match->mtime > header->created;
     newest = MAX(newest, match->fact ? match->fact->changed : 0);
     /* An open write session leaves no record of growth: until the daemon was killed, hardly later than any record. */
@@ -200,7 +197,8 @@ static bool is_doubtful(const struct wb_rebinding *rebinding, const struct wb_ma
         newest = MAX(newest, rebinding->newest);
     if (known && !staged && known->resized > horizon && known->size_after > 0 && match->size > known->size_after)
         return true;
-    return match->mtime > newest + SLACK && (!subject || subject->timed == 0 || subject->timed < subject->content);
+    return wb_check_is_beyond(match->mtime, newest) &&
+           (!subject || subject->timed == 0 || subject->timed < subject->content);
 }
 
 /* Files that had more names: what was one of these is another file now, with the same size and mtime. */

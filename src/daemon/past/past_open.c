@@ -22,7 +22,7 @@ static gboolean content_equal(gconstpointer left, gconstpointer right)
 {
     const struct wb_past_content *a = left, *b = right;
 
-    return a->when == b->when && wb_object_equal(a->object, b->object);
+    return a->when == b->when && a->kind == b->kind && wb_object_equal(a->object, b->object);
 }
 
 void wb_past_contents_init(struct wb_past *past)
@@ -73,10 +73,18 @@ static void content_unref(struct wb_past *past, struct wb_past_content *content)
         content_free(content);
 }
 
+/* In a store that lies, one object may be a file by one record and a directory by another. */
+static enum wb_share_kind kind_of(const struct wb_past_node *node)
+{
+    return S_ISDIR(node->node.type) ? WB_SHARE_MEMORY : WB_SHARE_FDS;
+}
+
 /* Referenced, or NULL. */
 static struct wb_past_content *find(struct wb_past *past, const struct wb_past_node *node)
 {
-    struct wb_past_content key = {.object = node->node.object, .when = wb_revision_when(node->revision)},
+    struct wb_past_content key = {.object = node->node.object,
+                                  .when = wb_revision_when(node->revision),
+                                  .kind = kind_of(node)},
                            *content = NULL;
 
     pthread_mutex_lock(&past->lock);
@@ -104,7 +112,7 @@ static int make(struct wb_session *session, struct wb_past_node *node, struct wb
     content->refs = 1;
     content->object = node->node.object;
     content->when = wb_revision_when(node->revision);
-    content->kind = S_ISDIR(node->node.type) ? WB_SHARE_MEMORY : WB_SHARE_FDS;
+    content->kind = kind_of(node);
     content->amount = FDS_OF_VIEW;
     if (S_ISDIR(node->node.type))
         r = wb_past_dir_open(session->history, node->revision, &content->listing);
