@@ -315,7 +315,7 @@ int wb_revision_attrs_since(struct wb_history *history, struct wb_revision *revi
     *ret_since = revision->when;
     r = revision->when == WB_WHEN_PRESENT ? present_attrs(history, revision, ret)
                                           : past_attrs(history, revision, ret, ret_since);
-    /* No object changes its type. The kernel would open a file as a directory by the type that it was told last. */
+    /* No object changes its type. The kernel would open a file as a directory, by the type in the last reply. */
     if (r == 0 && (ret->mode & S_IFMT) != revision->type)
         r = wb_history_fail(-EIO, "records about \"%s\" contradict each other: it is of two types", revision->name);
     if (r == 0 && !revision->parent && ret->nlink > 2)

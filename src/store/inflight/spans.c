@@ -855,7 +855,8 @@ static bool writer_has(struct wb_spans *spans, int64_t ctime)
     return found;
 }
 
-/* A reader does not know whether a change is under way: it waits until the change has ended and is written. */
+/* A reader does not know whether a change is under way: it waits until the change has ended and is written. Without a
+ * writer, none is. */
 #define LOOKS 50
 static bool reader_has(const struct wb_store *store, int64_t ctime)
 {
@@ -870,6 +871,11 @@ static bool reader_has(const struct wb_store *store, int64_t ctime)
         found = spans->absent || is_in(spans, ctime);
         if (found || wb_ctime_end(ctime) < wb_ctime_latest() - WB_WHEN_SECOND)
             break;
+        if (i == 0 && !wb_store_is_held(store)) {
+            look(store); /* it may just have ended */
+            found = spans->absent || is_in(spans, ctime);
+            break;
+        }
         nanosleep(&pause, NULL);
     }
     pthread_mutex_unlock(&spans->lock);
