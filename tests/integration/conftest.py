@@ -46,10 +46,6 @@ MEMORY = os.environ.get("WAYBACK_TEST_DIR")  # for the images; space of deleted 
 PROCESSORS = sorted(os.sched_getaffinity(0))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 AT_ONCE = re.compile(r"\b(threading|Popen|begin_child|crowd|thinning)\b")
-# Each case of these gives a parser of ours other bytes, or is another command or request: other code of ours.
-EVERY_CASE = re.compile(r"^test_(at_names|at_sign|before_history|callers|check|commands|damaged|examples|failing_directories|"
-                        r"hostile|killed_samples|manifest|moments|mounting|policy|quoting|samples|send\w*|snapshots|"
-                        r"thin_damaged|timeline|torn)::|damaged|forged|hostile")
 TIMES = Path(__file__).with_name("times")  # lines of "SECONDS FILE::FUNCTION", by scripts/test-times
 SHORT = 0.3  # seconds, in that file
 
@@ -153,17 +149,23 @@ def is_chosen(item):
     return KINDS[zlib.crc32(name.encode()) % len(KINDS)] == kind
 
 
-def two_of_each(items):
-    """Two cases of each test on each kind of file system: which two, a hash of their names decides, and so the parameters
-    that tests have in common differ from test to test. All of those that have other code of ours in each case."""
+def each_value_once(items):
+    """So many cases of each test that each value of each of its parameters is in one of them. Another combination of
+    values meets the same code of ours in another order; the plain pass runs them all. A hash of the names decides which
+    combinations remain, so they differ from test to test."""
     cases = {}
     for item in items:
-        kind = item.callspec.params.get("kind") if hasattr(item, "callspec") else None
-        cases.setdefault((function_of(item), str(kind)), []).append(item)
+        cases.setdefault(function_of(item), []).append(item)
     chosen = set()
-    for (function, _kind), same in cases.items():
-        same.sort(key=lambda item: zlib.crc32(f"{item.path.stem}::{item.name}".encode()))
-        chosen.update(same if EVERY_CASE.search(function) else same[:2])
+    for same in cases.values():
+        met = set()
+        for item in sorted(same, key=lambda item: zlib.crc32(item.name.encode())):
+            values = {item}
+            if hasattr(item, "callspec"):
+                values = {(name, repr(value)) for name, value in item.callspec.params.items()}
+            if not values <= met:
+                met |= values
+                chosen.add(item)
     return [item for item in items if item in chosen]
 
 
@@ -173,7 +175,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="--no-mount"))
     chosen = [item for item in items if not SANITIZED or is_chosen(item)]
     if SANITIZED and QUICK and not config.option.keyword:
-        chosen = two_of_each(chosen)
+        chosen = each_value_once(chosen)
     if config.option.short:
         chosen = short_ones(chosen)
     left_out = set(items) - set(chosen)
