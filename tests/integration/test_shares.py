@@ -4,6 +4,7 @@ undisturbed."""
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import re
 import resource
@@ -275,6 +276,86 @@ def test_every_descriptor_gets_the_error_of_a_failed_sync(maker, tmp_path):
     os.fsync(later)
     for fd in (first, second, later):
         os.close(fd)
+
+
+FAILING_SYNCS = r"""
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int sync_or_fail(int fd, long call)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) == 0 && st.st_size == 8192 && access(getenv("FAIL_SYNCS"), F_OK) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(call, fd);
+}
+
+int fsync(int fd)
+{
+    return sync_or_fail(fd, SYS_fsync);
+}
+
+int fdatasync(int fd)
+{
+    return sync_or_fail(fd, SYS_fdatasync);
+}
+"""
+SYNCED = {"O_SYNC": (os.O_SYNC, 0, 0), "O_DSYNC": (os.O_DSYNC, 0, 0),
+          "O_DIRECT and O_SYNC": (os.O_DIRECT | os.O_SYNC, 0, 0),
+          "O_DIRECT and O_DSYNC": (os.O_DIRECT | os.O_DSYNC, 0, 0), "O_DIRECT later": (os.O_DSYNC, os.O_DIRECT, 0),
+          "RWF_DSYNC": (0, 0, os.RWF_DSYNC), "RWF_SYNC": (0, 0, os.RWF_SYNC),
+          "O_DIRECT and RWF_DSYNC": (os.O_DIRECT, 0, os.RWF_DSYNC),
+          "O_DIRECT and RWF_SYNC": (os.O_DIRECT, 0, os.RWF_SYNC)}
+
+
+@pytest.mark.parametrize("name", SYNCED)
+def test_a_synchronous_write_is_synced_before_it_returns(maker, tmp_path, name):
+    flags, later, of_write = SYNCED[name]
+    fail = tmp_path / "fail"
+    with preloaded(tmp_path, FAILING_SYNCS, FAIL_SYNCS=fail):
+        mount = maker.mount()
+    path = mount.path / "file"
+    path.write_bytes(bytes(8192))
+    fd = os.open(path, os.O_RDWR | flags)
+    if later:
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | later)
+    with mmap.mmap(-1, 4096) as area:
+        area[:] = b"d" * 4096
+        assert os.pwritev(fd, [area], 4096, of_write) == 4096
+        fail.touch()
+        try:
+            with pytest.raises(OSError) as failed:
+                os.pwritev(fd, [area], 0, of_write)
+        finally:
+            fail.unlink()
+            os.close(fd)
+    assert failed.value.errno == errno.EIO
+
+
+@pytest.mark.parametrize("flags", [0, os.O_DIRECT])
+def test_other_writes_are_not_synced(maker, tmp_path, flags):
+    fail = tmp_path / "fail"
+    with preloaded(tmp_path, FAILING_SYNCS, FAIL_SYNCS=fail):
+        mount = maker.mount()
+    path = mount.path / "file"
+    path.write_bytes(bytes(8192))
+    fd = os.open(path, os.O_RDWR | flags)
+    with mmap.mmap(-1, 4096) as area:
+        area[:] = b"d" * 4096
+        fail.touch()
+        try:
+            assert os.pwritev(fd, [area], 0) == 4096
+        finally:
+            fail.unlink()
+            os.close(fd)
+    assert path.read_bytes() == b"d" * 4096 + bytes(4096)
 
 
 # ---- look-backs that take long ----------------------------------------------------------------------

@@ -64,7 +64,6 @@ struct wb_handle {
     bool path_only;            /* O_PATH: a pin, which lives as long as its node */
     bool runs;                 /* opened by execve(2): while it is, nobody may write to the file */
     bool appends;              /* O_APPEND below: the file is append-only */
-    bool sync_writes;          /* O_SYNC past the page cache: no fsync follows a write */
     struct wb_dir_stream *stream; /* opendir (ops_dir.c) */
 };
 

@@ -288,8 +288,6 @@ int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_inode
         return r;
     if (fi->flags & WB_OPEN_FOR_EXEC)
         wb_handle_run(session, handle);
-    /* Through the page cache O_SYNC brings an fsync from the kernel; past it, it does not. */
-    handle->sync_writes = (fi->flags & O_DIRECT) && (fi->flags & (O_SYNC | O_DSYNC));
     fi->fh = wb_publish(handle);
     fi->keep_cache = 1;
     /* A close ends a stage. */
@@ -535,6 +533,15 @@ static ssize_t write_locked(struct wb_mutation *mutation, int fd, const char *da
     return written;
 }
 
+/*
+ * Whether no FSYNC may follow a synchronous write: through the page cache the kernel sends one, past it not every
+ * version does. The flags are those of this write: RWF_DSYNC and fcntl(F_SETFL) count.
+ */
+static bool syncs_itself(const struct fuse_file_info *fi)
+{
+    return fi->flags & O_DIRECT && fi->flags & (O_SYNC | O_DSYNC);
+}
+
 void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
                  const char *data, size_t size, off_t offset, const struct fuse_file_info *fi)
 {
@@ -565,7 +572,7 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *in
         written = write_locked(&mutation, handle->fd, data, size, from, mapped,
                                !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
     wb_mutation_unlock(&mutation);
-    if (written >= 0 && handle->sync_writes) {
+    if (written >= 0 && syncs_itself(fi)) {
         r = wb_handle_synced(session, handle, sync_file(session, inode, handle->fd, true));
         if (r < 0)
             written = r;
