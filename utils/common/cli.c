@@ -18,6 +18,7 @@
 #define STACK_MAX (100 * 1024 * 1024)
 
 static const struct wb_cli *the_cli;
+static const char *called;     /* "vlog", or "wayback log" */
 static const char *whole_name; /* with its verb */
 static char *store_option;
 static bool failed;
@@ -66,8 +67,26 @@ static void prepare_process(void)
     }
 }
 
+/* A tool that is executed as a verb of `wayback` is called "wayback log". */
+static const char *name_of_call(const struct wb_cli *cli, const char *argument)
+{
+    return argument && g_str_has_prefix(argument, "wayback ") ? g_strdup(argument) : cli->name;
+}
+
+/* `text` with the name by which the tool was called, where it has the tool's own at the beginning of a line. */
+static char *with_call(const struct wb_cli *cli, const char *text)
+{
+    g_autofree char *own = g_strdup_printf("  %s ", cli->name), *new = g_strdup_printf("  %s ", called);
+    GString *result = g_string_new(text);
+
+    if (called != cli->name)
+        g_string_replace(result, own, new, 0);
+    return g_string_free(result, FALSE);
+}
+
 static char *describe(const struct wb_cli *cli)
 {
+    g_autofree char *examples = with_call(cli, cli->examples);
     static const char times[] = "TIME, everywhere: 14:03, yesterday, 2026-11-20T09:30, 90s, 2h30m, \"5 minutes "
                                 "ago\",\nseconds since the epoch, ~N (before the N-th most recent change), "
                                 "a snapshot's name.\n\n";
@@ -76,7 +95,7 @@ static char *describe(const struct wb_cli *cli)
                            "%s"
                            "Exit status: %s.\n"
                            "Full documentation: man %s",
-                           cli->examples, cli->timeless ? "" : times,
+                           examples, cli->timeless ? "" : times,
                            cli->exit_text ? cli->exit_text
                                           : "0 done, 1 something failed, 2 wrong usage, 130 stopped by Ctrl-C",
                            cli->name);
@@ -162,14 +181,16 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
         WB_CLI_END,
     };
     g_autoptr(GOptionContext) context = g_option_context_new(NULL);
-    g_autofree char *description = describe(cli);
+    g_autofree char *description = NULL;
     g_autoptr(GError) error = NULL;
     int count, r;
 
     the_cli = cli;
+    called = name_of_call(cli, (*argv)[0]);
+    description = describe(cli);
     wb_watch_set(&watch);
     prepare_process();
-    whole_name = cli->verb ? g_strdup_printf("%s %s", cli->name, cli->verb) : cli->name;
+    whole_name = cli->verb ? g_strdup_printf("%s %s", called, cli->verb) : called;
     g_set_prgname(whole_name);
     g_option_context_set_summary(context, cli->summary);
     g_option_context_set_description(context, description);
@@ -227,7 +248,7 @@ const char *wb_cli_store(void)
 
 const char *wb_cli_name(void)
 {
-    return the_cli ? the_cli->name : "wayback";
+    return called ? called : "wayback";
 }
 
 static void say(const char *path, const char *format, va_list arguments)

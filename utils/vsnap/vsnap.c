@@ -141,9 +141,12 @@ int main(int argc, char **argv)
     g_autofree char *shown = NULL;
     int r;
 
-    for (unsigned i = 0; argc > 1 && i < G_N_ELEMENTS(verbs); i++)
-        if (strcmp(argv[1], verbs[i].name) == 0)
-            return verbs[i].run(argc - 1, argv + 1);
+    for (unsigned i = 0; argc > 1 && i < G_N_ELEMENTS(verbs); i++) {
+        if (strcmp(argv[1], verbs[i].name) != 0)
+            continue;
+        argv[1] = argv[0];
+        return verbs[i].run(argc - 1, argv + 1);
+    }
     all.summary = summary;
     r = wb_cli_begin(&all, options, &argc, &argv);
     if (r >= 0)

@@ -4,6 +4,7 @@
  * returns once the mount answers; whatever fails before is one line and exit status 1.
  */
 #include "daemon/branch/branch.h"
+#include "daemon/main/verbs.h"
 #include "daemon/options/config_file.h"
 #include "daemon/session/daemonize.h"
 #include "daemon/system/report.h"
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Open files of users cost descriptors; everything else is bounded. */
 static void raise_limits(void)
@@ -53,7 +55,7 @@ static int serve(const struct wb_options *options)
     return options->foreground ? wb_run(options, -1) : run_in_background(options);
 }
 
-int main(int argc, char **argv)
+static int mount_or_ask(int argc, char **argv)
 {
     struct wb_options options;
     struct wb_error why = {""};
@@ -79,5 +81,30 @@ int main(int argc, char **argv)
         status = serve(&options);
     }
     wb_options_deinit(&options);
+    return status;
+}
+
+/* A SRC that does not exist: perhaps a verb was meant. */
+static int mount_or_guess(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "", *guess = access(word, F_OK) < 0 ? wb_verb_guess(word) : NULL;
+    int status = mount_or_ask(argc, argv);
+
+    if (status != WB_RUN_DONE && guess)
+        fprintf(stderr, "wayback: is 'wayback %s' meant?\n", guess);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const struct wb_verb *verb = argc > 1 ? wb_verb_find(argv[1]) : NULL;
+    int status = verb ? wb_verb_run(verb, argc, argv) : mount_or_guess(argc, argv);
+
+    if (status == WB_VERB_MOUNT)
+        return mount_or_ask(argc - 1, argv + 1);
+    if (status == WB_VERB_EXPLAIN) {
+        wb_options_print_help();
+        return WB_RUN_DONE;
+    }
     return status;
 }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static const char help_text[] =
-    "Usage: wayback [options] SRC [MNT]\n"
+    "Usage: wayback [mount] [options] SRC [MNT]\n"
     "       wayback --check-config [--json] SRC|FILE [PATH...]\n"
     "       wayback --config-path SRC\n"
     "\n"
@@ -81,6 +81,8 @@ static const char help_text[] =
     "  ls ~/work/src/.snapshot                 list the snapshots of a directory\n"
     "  editor \"$(wayback --config-path ~/work)\"   configure automatic snapshots and more\n"
     "  fusermount3 -u ~/work                   unmount (as root: umount)\n"
+    "\n"
+    "'wayback help' lists the other verbs: log, diff, restore, ...\n"
     "\n"
     "See also: vstat, vextract, vrevert, vrm; wayback(1), wayback.conf(5).\n";
 
