@@ -40,6 +40,13 @@ struct wb_time {
 int wb_time_parse(const char *text, int64_t now, struct wb_time *ret);
 
 /*
+ * As wb_time_parse, and also what follows an '@' in a path only if no snapshot has that name: ages with spelled units
+ * (10min, "5 minutes ago"), 2pm, "yesterday 14:03". All begin with a digit or with that word and are in lower case, so
+ * that hardly any name of a file that somebody may want to create reads as one. Returns 0, or WB_NOT_TIME.
+ */
+int wb_time_parse_name(const char *text, int64_t now, struct wb_time *ret);
+
+/*
  * As wb_time_parse, and also forms that people type on a command line: "5 minutes ago", "yesterday 14:03", with a
  * leading '@' and surrounding blanks allowed. Returns 0, or WB_NOT_TIME.
  */
@@ -47,9 +54,10 @@ int wb_time_parse_words(const char *text, int64_t now, struct wb_time *ret);
 
 /*
  * Parses the forms in which people write and programs print times: "10 min", "1.5h", "2 months ago", "2pm", "noon",
- * "monday 9:30", "Nov 20" (the last one), "20 Nov 2026 14:03", "20.11.2026", and the output of date(1), ls(1),
- * git-log(1), mail and web server logs. For command lines; try it last, because many of these can be names of
- * snapshots. A day of the week alone means the last one before today; with a date it must be the day of that date.
+ * "this morning" (6:00; afternoon: 12:00, evening: 18:00), "monday 9:30", "Nov 20" (the last one), "20 Nov 2026
+ * 14:03", "20.11.2026", and the output of date(1), ls(1), git-log(1), mail and web server logs. For command lines; try
+ * it last, because many of these can be names of snapshots. A day of the week alone means the last one before today;
+ * with a date it must be the day of that date.
  * Returns 0, or WB_NOT_TIME.
  */
 int wb_time_parse_free(const char *text, int64_t now, struct wb_time *ret);

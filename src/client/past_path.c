@@ -230,6 +230,26 @@ void wb_moment_clear(struct wb_moment *moment)
     g_clear_pointer(&moment->label, g_free);
 }
 
+/* "begin" or "first": when the history began. False: another word. */
+static bool is_begin(const struct wb_mount *mount, const char *text, struct wb_time *ret)
+{
+    if (g_ascii_strcasecmp(text, "begin") != 0 && g_ascii_strcasecmp(text, "first") != 0)
+        return false;
+    *ret = (struct wb_time){.kind = WB_TIME_INSTANT, .instant = mount->hello.created};
+    return true;
+}
+
+bool wb_time_today(const struct wb_mount *mount, const char *text, struct wb_time *ret)
+{
+    int64_t now = wb_mount_now(mount), created = mount->hello.created;
+
+    if (g_ascii_strcasecmp(text, "today") != 0 || wb_time_parse_words(text, now, ret) != 0)
+        return false;
+    if (created <= now)
+        ret->instant = MAX(ret->instant, created);
+    return true;
+}
+
 int wb_time_find(const struct wb_mount *mount, const char *path, const char *text, struct wb_time *ret,
                  struct wb_control_snapshot **snapshot)
 {
@@ -239,11 +259,11 @@ int wb_time_find(const struct wb_mount *mount, const char *path, const char *tex
     struct wb_control_identity identity;
 
     *snapshot = NULL;
-    if (wb_time_parse_words(text, wb_mount_now(mount), ret) == 0)
+    if (wb_time_today(mount, text, ret) || wb_time_parse_words(text, wb_mount_now(mount), ret) == 0)
         return 0;
     /* A daemon of before there were snapshots, or a mount without a history, has none. */
     if (wb_request_snapshot_list(mount->root_fd, path, text, &found) < 0 || found->len == 0)
-        return wb_time_parse_free(text, wb_mount_now(mount), ret) == 0 ? 0 : -ENOENT;
+        return is_begin(mount, text, ret) || wb_time_parse_free(text, wb_mount_now(mount), ret) == 0 ? 0 : -ENOENT;
     meant = wb_snapshot_meant(found);
     *ret = (struct wb_time){.kind = WB_TIME_INSTANT, .instant = meant->when};
     then = wb_moment_entry(mount, path, text);

@@ -48,10 +48,14 @@ char *wb_moment_shift(const struct wb_mount *mount, const char *path, int64_t wh
  */
 int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when, char **ret);
 
+/* Whether `text` is "today". *ret is 0:00 or, if the history began today, its begin. */
+bool wb_time_today(const struct wb_mount *mount, const char *text, struct wb_time *ret);
+
 /*
- * What TIME means for `path`: a time, else the moment of the snapshot of that name, if it covers the path, else a time
- * as people say it (wb_time_parse_free). `text` does not begin with a mark. 0; -ENOENT: neither a time nor a snapshot
- * here; -ENODATA: the snapshot in *snapshot (g_free) does not cover the path.
+ * What TIME means for `path`: a time, else the moment of the snapshot of that name, if it covers the path, else "begin"
+ * or "first", when the history began, or a time as people say it (wb_time_parse_free). `text` does not begin with a
+ * mark. 0; -ENOENT: neither a time nor a snapshot here; -ENODATA: the snapshot in *snapshot (g_free) does not cover the
+ * path.
  */
 int wb_time_find(const struct wb_mount *mount, const char *path, const char *text, struct wb_time *ret,
                  struct wb_control_snapshot **snapshot);

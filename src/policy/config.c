@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "policy/config.h"
 
+#include "time/quantity.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
@@ -272,43 +273,18 @@ static void take_keep_versions(struct wb_config_parser *parser, const struct wb_
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
-/* What a unit multiplies by; 0: it is none. */
-static uint64_t unit_of(const char *text)
-{
-    static const char letters[] = "KMGTPE";
-    const char *letter = *text ? strchr(letters, g_ascii_toupper(*text)) : NULL;
-    uint64_t base = 1024, value = 1;
-
-    if (*text == '\0' || strcmp(text, "B") == 0)
-        return 1;
-    if (!letter)
-        return 0;
-    if (strcmp(text + 1, "B") == 0)
-        base = 1000;
-    else if (text[1] != '\0' && strcmp(text + 1, "iB") != 0)
-        return 0;
-    for (const char *at = letters; at <= letter; at++)
-        value *= base;
-    return value;
-}
-
 static bool parse_room(const char *text, struct wb_room *ret)
 {
     size_t digits = strspn(text, "0123456789");
-    int64_t value = config_number(text, digits, INT64_MAX / 16);
     const char *unit = text + digits + strspn(text + digits, " ");
-    uint64_t factor = unit_of(unit);
 
-    if (value < 1)
-        return false;
     if (strcmp(unit, "%") == 0) {
-        ret->percent = (unsigned)MIN(value, 100);
-        return value < 100;
+        int64_t value = config_number(text, digits, 99);
+
+        ret->percent = (unsigned)MAX(value, 0);
+        return value >= 1;
     }
-    if (factor == 0 || (uint64_t)value > INT64_MAX / factor)
-        return false;
-    ret->bytes = (uint64_t)value * factor;
-    return true;
+    return wb_size_parse(text, &ret->bytes) == 0;
 }
 
 static void take_room(struct wb_config_parser *parser, const struct wb_config_line *line, struct wb_room *room)
@@ -538,18 +514,12 @@ static void take_user_snapshots(struct wb_config_parser *parser, const struct wb
     parser->config->user_snapshots = (unsigned)MAX(count, 0);
 }
 
-/* The one parser of times reads it as that long before; it knows no years, which are of no use there. */
+/* In whole seconds; -1: none. */
 static int64_t config_duration(const char *text)
 {
-    const int64_t now = WB_WHEN_SECOND * 9000000000;
-    size_t digits = strspn(text, "0123456789");
-    struct wb_time time;
+    int64_t span;
 
-    if (strcmp(text + digits, "y") == 0)
-        return config_number(text, digits, 1000) * 365 * 86400;
-    if (digits == 0 || wb_time_parse(text, now, &time) != 0 || time.kind != WB_TIME_INSTANT || !time.relative)
-        return -1;
-    return (now - time.instant) / WB_WHEN_SECOND;
+    return wb_span_parse(text, &span) == 0 && span % WB_WHEN_SECOND == 0 ? span / WB_WHEN_SECOND : -1;
 }
 
 static void take_every(struct wb_config_parser *parser, const struct wb_config_line *line)
@@ -680,8 +650,8 @@ const struct wb_config_key wb_config_keys[] = {
      .sample = "#compact-after = 5m\n"},
     {"keep", WB_IN_HISTORY | WB_IN_PATH, take_keep, .syntax = "AGE",
      .allowed = "an age from 1s to " G_STRINGIFY(WB_SPAN_YEARS) "y, or forever", .example = "30d",
-     .help = "Keep every version younger than that: *90s*, *1h30m*, *30d*, *1y*, up to *100y*.",
-     .manual = "*forever* keeps all.",
+     .help = "Keep every version younger than that: *90s*, *1h30m*, *30 days*, *1y*, up to *100y*.",
+     .manual = "A month has 30 days, a year 365. *forever* keeps all.",
      .sample = "# How long replaced versions and deleted files are kept in any case. (If they do not fit, changes\n"
                "# fail as on any full disk; use vrm or vprune then. A snapshot protects everything since it was\n"
                "# created.)\n"
@@ -692,8 +662,8 @@ const struct wb_config_key wb_config_keys[] = {
                "reserve = 5%\n"},
     {"max-size", WB_IN_HISTORY, take_max_size, SIZE, .example = "20G",
      .help = "The maximum size of the history on the disk.",
-     .manual = "In bytes, with K, M, G, T (powers of 1024; KiB and so on mean the same, KB and so on powers of 1000), "
-               "or a share of the device, *20%*.",
+     .manual = "In bytes, with K, M, G, T (powers of 1024; KiB and so on mean the same, KB and so on powers of 1000; "
+               "in either case, and *1.5G* as well), or a share of the device, *20%*.",
      .sample = "# Or while the history uses no more than this:\n"
                "#max-size = 200G\n"},
     {"user-max-size", WB_IN_HISTORY, take_user_max_size, SIZE, .example = "5G",
@@ -707,7 +677,7 @@ const struct wb_config_key wb_config_keys[] = {
      .manual = "*thin = 1h:2d 1d:30d 1w:1y* keeps the state at the end of each hour for two days, of each day for "
                "thirty days, of each week for a year. Steps are counted from 1970-01-01 00:00 UTC, so that days end "
                "at midnight UTC and weeks on Thursdays: the result must not depend on the time zone. Steps and spans "
-               "must grow.",
+               "must grow, and there is no blank in them: *1day:1month*.",
      .sample = "# Of older versions, keep the last of each hour for a month, and of each day for a year:\n"
                "#thin = 1h:30d 1d:1y\n"},
     {"keep-versions", WB_IN_HISTORY | WB_IN_PATH, take_keep_versions, .syntax = "MIN..MAX",

@@ -3,6 +3,7 @@
  * Times as people write them and programs print them: a date, a day of the week, a time of day and a zone, in any
  * order, each once. Refuses a text with two meanings, such as 11/12/2026.
  */
+#include "time/age.h"
 #include "time/when_scan.h"
 
 #include <glib.h>
@@ -11,70 +12,6 @@
 #include <time.h>
 
 #define DAY 86400
-
-/* Ages as people write them. */
-
-/* From the longest to the shortest, the order in which an age names them. */
-static const struct unit {
-    const char *names[6];
-    int64_t seconds; /* 0: months */
-    int months;
-} units[] = {
-    {{"years", "year", "yrs", "yr", "y"}, 0, 12},
-    {{"months", "month", "mo"}, 0, 1},
-    {{"weeks", "week", "wks", "wk", "w"}, 7 * DAY, 0},
-    {{"days", "day", "d"}, DAY, 0},
-    {{"hours", "hour", "hrs", "hr", "h"}, 3600, 0},
-    {{"minutes", "minute", "mins", "min", "m"}, 60, 0},
-    {{"seconds", "second", "secs", "sec", "s"}, 1, 0},
-};
-
-struct age {
-    int64_t nanoseconds, months;
-};
-
-static bool take_unit(struct wb_scanner *in, const struct unit *unit)
-{
-    for (size_t i = 0; i < G_N_ELEMENTS(unit->names) && unit->names[i]; i++) {
-        if (wb_scan_word(in, unit->names[i]))
-            return true;
-    }
-    return false;
-}
-
-static bool add(struct age *age, const struct unit *unit, int64_t number, int64_t fraction)
-{
-    int64_t part;
-
-    if (unit->months)
-        return fraction == 0 && !__builtin_mul_overflow(number, unit->months, &part) &&
-               !__builtin_add_overflow(age->months, part, &age->months);
-    return !__builtin_mul_overflow(number, unit->seconds * WB_WHEN_SECOND, &part) &&
-           !__builtin_add_overflow(age->nanoseconds, part, &age->nanoseconds) &&
-           !__builtin_add_overflow(age->nanoseconds, fraction * unit->seconds, &age->nanoseconds);
-}
-
-/* "1.5h", "10 min", "a year and 2 months". */
-static bool take_age(struct wb_scanner *in, struct age *age)
-{
-    size_t next = 0;
-
-    do {
-        int64_t number = 1, fraction = 0;
-
-        if (!wb_scan_word(in, "an") && !wb_scan_word(in, "a") &&
-            (!wb_scan_digits(in, 1, 10, &number) || !wb_scan_fraction(in, &fraction)))
-            return false;
-        wb_scan_blanks(in);
-        while (next < G_N_ELEMENTS(units) && !take_unit(in, &units[next]))
-            next++;
-        if (next == G_N_ELEMENTS(units) || !add(age, &units[next++], number, fraction) || !wb_scan_gap(in))
-            return false;
-        if (wb_scan_word(in, "and") && (!wb_scan_blanks(in) || wb_scan_end(in)))
-            return false;
-    } while (!wb_scan_end(in) && !wb_scan_word(in, "ago"));
-    return wb_scan_end(in);
-}
 
 /* The same day as many months earlier, or the last day of that month if it is shorter. */
 static bool go_back(int64_t months_ago, int64_t *now)
@@ -98,9 +35,12 @@ static bool go_back(int64_t months_ago, int64_t *now)
 /* "1.5h", "10 min", "a year and 2 months", with or without "ago". 0 or WB_NOT_TIME. */
 static int time_parse_age(struct wb_scanner in, int64_t now, struct wb_time *ret)
 {
-    struct age age = {0};
+    struct wb_age age;
 
-    if (!take_age(&in, &age) || (age.months > 0 && !go_back(age.months, &now)) || age.nanoseconds > now)
+    if (!wb_age_scan(&in, &age))
+        return WB_NOT_TIME;
+    wb_scan_word(&in, "ago");
+    if (!wb_scan_end(&in) || (age.months > 0 && !go_back(age.months, &now)) || age.nanoseconds > now)
         return WB_NOT_TIME;
     return wb_time_set(ret, 0, now - age.nanoseconds, true);
 }
@@ -177,7 +117,23 @@ static bool take_joined_zone(struct wb_scanner *in, struct parts *parts)
     return true;
 }
 
-/* "14:03:07.5", "2:30 pm", "2pm", "noon". */
+/* "noon", "evening"; the hour at which most people say that this part of the day has begun. */
+static bool take_part_of_day(struct wb_scanner *in, int *hour)
+{
+    static const struct {
+        const char *name;
+        int hour;
+    } known[] = {{"midnight", 0}, {"morning", 6}, {"noon", 12}, {"afternoon", 12}, {"evening", 18}};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(known); i++) {
+        *hour = known[i].hour;
+        if (wb_scan_word(in, known[i].name))
+            return true;
+    }
+    return false;
+}
+
+/* "14:03:07.5", "2:30 pm", "2pm", "noon", "morning". */
 static bool take_clock(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     struct wb_scanner ahead = *in;
@@ -193,10 +149,7 @@ static bool take_clock(struct wb_scanner *in, struct parts *parts, int64_t now)
     }
     parts->clock = (struct wb_civil){0};
     parts->nanoseconds = 0;
-    if (wb_scan_word(in, "midnight"))
-        return true;
-    parts->clock.hour = 12;
-    if (wb_scan_word(in, "noon"))
+    if (take_part_of_day(in, &parts->clock.hour))
         return true;
     return wb_scan_field(in, 1, 2, &parts->clock.hour) && take_half(in, &parts->clock.hour);
 }
@@ -281,12 +234,24 @@ static bool take_year(struct wb_scanner *in, struct parts *parts, int64_t now)
     return parts->month && !parts->year && wb_scan_field(in, 4, 4, &parts->year) && parts->year > 0;
 }
 
+/* The first word of "this morning"; the second one is a time of day. */
+static bool take_this(struct wb_scanner *in)
+{
+    struct wb_scanner ahead;
+
+    if (!wb_scan_word(in, "this"))
+        return false;
+    ahead = *in;
+    return wb_scan_blanks(&ahead) && (wb_scan_word(&ahead, "morning") || wb_scan_word(&ahead, "afternoon") ||
+                                      wb_scan_word(&ahead, "evening"));
+}
+
 static bool take_near_day(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     bool yesterday = wb_scan_word(in, "yesterday");
     struct wb_civil day;
 
-    if (parts->month || (!yesterday && !wb_scan_word(in, "today")))
+    if (parts->month || (!yesterday && !wb_scan_word(in, "today") && !take_this(in)))
         return false;
     day = wb_day_before(now, yesterday);
     parts->year = day.year;
@@ -441,6 +406,39 @@ static int parse_parts(struct wb_scanner in, int64_t now, struct wb_time *ret)
     if (!parts.month && !parts.has_clock && parts.weekday < 0)
         return WB_NOT_TIME;
     return complete(&parts, now, ret);
+}
+
+/* ---- in names -------------------------------------------------------------------------------- */
+
+/* "2pm", "2:30 pm": nothing else that a day of its own may precede. */
+static int parse_half(struct wb_scanner in, int64_t now, struct wb_time *ret)
+{
+    struct parts parts = {.weekday = -1};
+    struct wb_scanner ahead = in;
+
+    if (!wb_scan_clock(&ahead, 1, &parts.clock, &parts.nanoseconds)) {
+        ahead = in;
+        if (!wb_scan_field(&ahead, 1, 2, &parts.clock.hour))
+            return WB_NOT_TIME;
+    }
+    if (!take_half(&ahead, &parts.clock.hour) || !wb_scan_end(&ahead))
+        return WB_NOT_TIME;
+    return complete(&parts, now, ret);
+}
+
+int wb_time_parse_name(const char *text, int64_t now, struct wb_time *ret)
+{
+    struct wb_scanner in = {.at = text};
+    bool near = wb_scan_word(&in, "yesterday") || wb_scan_word(&in, "today");
+
+    if (wb_time_parse(text, now, ret) == 0)
+        return 0;
+    if (near)
+        return *in.at == ' ' && wb_scan_is_digit(in.at[1]) ? wb_time_parse_words(text, now, ret) : WB_NOT_TIME;
+    if (!wb_scan_is_digit(*text) || strchr(text, '.') || strchr(text, ','))
+        return WB_NOT_TIME;
+    in = (struct wb_scanner){.at = text};
+    return time_parse_age(in, now, ret) == 0 ? 0 : parse_half(in, now, ret);
 }
 
 /* ---- entry point ----------------------------------------------------------------------------- */

@@ -87,9 +87,9 @@ static char *with_call(const struct wb_cli *cli, const char *text)
 static char *describe(const struct wb_cli *cli)
 {
     g_autofree char *examples = with_call(cli, cli->examples);
-    static const char times[] = "TIME, everywhere: 14:03, yesterday, 2026-11-20T09:30, 90s, 2h30m, \"5 minutes "
-                                "ago\",\nseconds since the epoch, ~N (before the N-th most recent change), "
-                                "a snapshot's name.\n\n";
+    static const char times[] = "TIME, everywhere: 14:03, \"this morning\", yesterday, 2026-11-20T09:30, 2h30m,\n"
+                                "\"5 minutes ago\", begin (of the history), seconds since the epoch, a name of a\n"
+                                "snapshot, ~N (before the N-th most recent change).\n\n";
 
     return g_strdup_printf("Examples:\n%s\n"
                            "%s"

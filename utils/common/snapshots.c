@@ -63,7 +63,7 @@ char *wb_snapshot_similar(const GPtrArray *snapshots, const char *name)
 
 /* ---- a TIME on the command line -------------------------------------------------------------- */
 
-#define TIMES "14:03, yesterday, 2026-11-20T09:30, 2h30m, \"5 minutes ago\" or seconds since the epoch"
+#define TIMES "14:03, \"5 minutes ago\" or 2026-11-20T09:30"
 
 #define EPOCH_DIGITS_MIN 9
 

@@ -133,7 +133,7 @@ static char *present_path(const struct wb_place *place)
     for (char **part = parts; *part; part++) {
         const char *text = wb_at_split(*part, place->mount->at_sign, NULL);
 
-        if (text && wb_time_parse(text, wb_when_now(), &time) == 0)
+        if (text && wb_time_parse_name(text, wb_when_now(), &time) == 0)
             (*part)[text - *part - 1] = '\0';
         if (part > parts && (**part || (part == parts + 1 && !*parts[0])))
             g_string_append_c(path, '/');

@@ -69,7 +69,7 @@ static bool is_time(const struct wb_place *place, const char *given, struct wb_t
     const char *text = wb_time_text(place, given);
     g_autoptr(GPtrArray) found = NULL;
 
-    if (wb_time_parse_words(text, wb_mount_now(place->mount), ret) == 0)
+    if (wb_time_today(place->mount, text, ret) || wb_time_parse_words(text, wb_mount_now(place->mount), ret) == 0)
         return true;
     return wb_time_parse_free(text, wb_mount_now(place->mount), ret) == 0 &&
            (wb_request_snapshot_list(place->mount->root_fd, place->path, text, &found) < 0 || found->len == 0);

@@ -210,8 +210,8 @@ static int unknown(struct wb_session *session, struct wb_error *why)
     if (*close)
         return wb_error_set(why, -EINVAL, "at=%s: no such time, and no such snapshot; did you mean %s?", at, close);
     return wb_error_set(why, -EINVAL,
-                        "at=%s: no such time, and no such snapshot; times are written 14:03, "
-                        "yesterday, 2h30m, 2026-11-20T14:03",
+                        "at=%s: no such time, and no such snapshot; write 14:03, "
+                        "\"5 minutes ago\" or 2026-11-20T14:03",
                         at);
 }
 

@@ -42,6 +42,10 @@ int wb_history_time(struct wb_history *history, const char *text, int64_t now, u
         return 0;
     }
     snapshot = wb_snapshots_find(all, text, nth);
+    if (!snapshot && nth == 0 && wb_time_parse_name(text, now, ret) == 0) {
+        ret->relative = 1; /* a snapshot that is created later may have this name */
+        return 0;
+    }
     if (!snapshot)
         return WB_NOT_TIME;
     *ret = (struct wb_time){.kind = WB_TIME_INSTANT, .instant = snapshot->when};

@@ -195,6 +195,13 @@ START_TEST(retention_is_understood)
     ck_assert_uint_eq(config.policy.max_size.bytes, 3000000);
     ck_assert_uint_eq(config.policy.reserve.bytes, 4096);
     ck_assert(wb_policy_says_something(&config.policy));
+    wb_config_deinit(&config);
+    config = good("[history]\nkeep = 30 days\nthin = 1h:1month 1d:1year\nmax-size = 1.5g\nreserve = 20 gib");
+    ck_assert_int_eq(retention_of(&config, "a")->keep, 30 * 86400 * INT64_C(1000000000));
+    ck_assert_int_eq(retention_of(&config, "a")->thin[0].span, 30 * 86400 * INT64_C(1000000000));
+    ck_assert_uint_eq(config.policy.max_size.bytes, UINT64_C(3) << 29);
+    ck_assert_uint_eq(config.policy.reserve.bytes, UINT64_C(20) << 30);
+    wb_config_deinit(&config);
     config = good("[snapshots]\nhourly = 3");
     ck_assert(!wb_policy_says_something(&config.policy));
 }

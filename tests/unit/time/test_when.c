@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "random_record.h"
+#include "time/quantity.h"
 #include "wayback/at_name.h"
 #include "wayback/error.h"
 #include "wayback/when.h"
 #include <check.h>
+#include <errno.h>
 #include <glib.h>
 #include <limits.h>
 #include <stdio.h>
@@ -158,6 +160,15 @@ static const struct good free_words[] = {
     {"14:03 yesterday", NOW - 86400 * S - 7 * S - S / 2, 0},
     {"yesterday at 2pm", TODAY - 10 * 3600 * S, 0},
     {"14:03 today", NOW - 7 * S - S / 2, 0},
+    {"this morning", TODAY + 6 * 3600 * S, 0},
+    {"This Afternoon", NOON, 0},
+    {"morning", TODAY + 6 * 3600 * S, 0},
+    {"yesterday evening", TODAY - 6 * 3600 * S, 0},
+    {"monday morning", TODAY - 4 * 86400 * S + 6 * 3600 * S, 0},
+    {"last thursday evening", TODAY - 6 * 3600 * S, 0},
+    {"1h30min", NOW - 5400 * S, 1},
+    {"2h30m", NOW - 9000 * S, 1},
+    {"1 day 2h30m ago", NOW - (86400 + 9000) * S, 1},
     {"13:03 UTC", NOW - 7 * S - S / 2, 0},
     {"13:03Z", NOW - 7 * S - S / 2, 0},
 
@@ -245,7 +256,8 @@ static const char *const bad_free[] = {
     "1.5 months", "1.5 years ago", "5 parsecs", "2 hours 1 day", "5 min 5 min", "min", "-5 min", "5min-", "1..5h",
     "9999999999 weeks", "9999999999 years", "3000 weeks", "100 years", "1969-12-31 12:00", "9999-12-31 12:00 UTC",
     "thu rsday", "thursdays", "wednes day", "th", "Fri Nov 20 14:03:07 CEST 2026", "a", "an", "and", "1h and",
-    "1h,,2", "2026-11-20T", "2026-11-20T1", "2026-11-20X14", "20 Nov 2026:14:03", ",", "14:03,:", "14:03 7",
+    "1h,,2", "this", "this noon", "this friday", "this 14:03", "thismorning", "this morning yesterday",
+    "14:03 this evening", "mornings", "1h30", "1h30m20", "5m5m", "30m1h", "1hago", "2026-11-20T", "2026-11-20T1", "2026-11-20X14", "20 Nov 2026:14:03", ",", "14:03,:", "14:03 7",
 };
 
 START_TEST(people_are_understood)
@@ -267,6 +279,98 @@ START_TEST(ambiguous_times_are_refused)
 
     ck_assert_msg(wb_time_parse_free(bad_free[_i], NOW, &time) == WB_NOT_TIME, "'%s' taken for a time: %lld",
                   bad_free[_i], (long long)time.instant);
+}
+END_TEST
+
+/* After an '@', where no snapshot has that name. */
+static const struct good in_names[] = {
+    {"10min", NOW - 600 * S, 1},
+    {"10 min", NOW - 600 * S, 1},
+    {"5 minutes ago", NOW - 300 * S, 1},
+    {"2hours", NOW - 7200 * S, 1},
+    {"1h30min", NOW - 5400 * S, 1},
+    {"1month", INT64_C(1792497787) * S + S / 2, 1},
+    {"2pm", TODAY + 14 * 3600 * S, 0},
+    {"2:30pm", TODAY + (14 * 3600 + 1800) * S, 0},
+    {"12 am", TODAY, 0},
+    {"yesterday 14:03", NOW - 86400 * S - 7 * S - S / 2, 0},
+    {"today 9:15", TODAY + (9 * 3600 + 15 * 60) * S, 0},
+};
+
+/* Names that somebody may want to give a file. */
+static const char *const bad_in_names[] = {
+    "", "2x", "3x.png", "1.5h", "10min.txt", "10MIN", "10Min", "2PM", "2p.m.", "13pm", "pm", "noon", "morning",
+    "this morning", "monday", "sun", "may", "Nov 20", "20 Nov", "20.11.", "20.11.2026", "2026/11/20", "an hour ago",
+    "a day", "1 day, 2 hours", "NOW", " now", "@now", "@10min", "10min ", "Yesterday 14:03", "yesterday.txt",
+    "yesterday 2pm", "yesterday noon", "today x", "todays 9:15", "example.com", "v1.2", "begin", "first", "2340",
+    "1h 30", "2pm CET", "14:03 UTC",
+};
+
+START_TEST(names_have_some_of_the_forms)
+{
+    struct wb_time time, again;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(times) + G_N_ELEMENTS(in_names); i++) {
+        const struct good *good = i < G_N_ELEMENTS(times) ? &times[i] : &in_names[i - G_N_ELEMENTS(times)];
+
+        ck_assert_msg(wb_time_parse_name(good->text, NOW, &time) == 0, "'%s' refused", good->text);
+        ck_assert_msg(time.instant == good->instant, "'%s': %lld", good->text, (long long)time.instant);
+        ck_assert_int_eq(time.relative, good->relative);
+        /* A tool that is given the same text means the same. */
+        ck_assert_msg(wb_time_parse_words(good->text, NOW, &again) == 0 ||
+                      wb_time_parse_free(good->text, NOW, &again) == 0, "%s", good->text);
+        ck_assert_msg(time.instant == again.instant, "%s", good->text);
+    }
+    for (size_t i = 0; i < G_N_ELEMENTS(bad_in_names); i++)
+        ck_assert_msg(wb_time_parse_name(bad_in_names[i], NOW, &time) == WB_NOT_TIME, "'%s' taken for a time: %lld",
+                      bad_in_names[i], (long long)time.instant);
+}
+END_TEST
+
+/* ---- durations and sizes --------------------------------------------------------------------- */
+
+START_TEST(durations_are_understood)
+{
+    static const struct {
+        const char *text;
+        int64_t seconds;
+    } good[] = {{"90s", 90}, {"1h30m", 5400}, {"30 days", 2592000}, {"30d", 2592000}, {"1 month", 2592000}, {"1month", 2592000},
+                {"12 months", 31536000}, {"1y", 31536000}, {"a year and 2 months", 36720000}, {"1.5 hours", 5400},
+                {"1w2d", 777600}, {"30 Days", 2592000}, {"0s", 0}, {"5 Minutes", 300}, {"292 years", INT64_C(9208512000)}};
+    static const char *const none[] = {"", " ", "30", "5M", "5 M", "1h5M", "30d ago", "ago", "1m1h", "1s1s", "x", "-1d", "1d ", "~1", "now",
+                                       "1795179787", "14:03", "forever", "1.5 months", "293 years", "99999999999s", "9999999999y", "3 o"};
+    int64_t span = 0;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(good); i++) {
+        ck_assert_msg(wb_span_parse(good[i].text, &span) == 0, "'%s' refused", good[i].text);
+        ck_assert_msg(span == good[i].seconds * S, "'%s': %lld", good[i].text, (long long)span);
+    }
+    ck_assert_int_eq(wb_span_parse("0.5s", &span), 0);
+    ck_assert_int_eq(span, S / 2);
+    for (size_t i = 0; i < G_N_ELEMENTS(none); i++)
+        ck_assert_msg(wb_span_parse(none[i], &span) == WB_NOT_TIME, "'%s' taken", none[i]);
+}
+END_TEST
+
+START_TEST(sizes_are_understood)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {{"1", 1}, {"4096", 4096}, {"4096B", 4096}, {"7 b", 7}, {"1K", 1024}, {"1k", 1024}, {"20gib", UINT64_C(20) << 30},
+                {"20 GiB", UINT64_C(20) << 30}, {"1.5G", UINT64_C(3) << 29}, {"1.5g", UINT64_C(3) << 29}, {"3MB", 3000000},
+                {"3mb", 3000000}, {"1.1K", 1126}, {"0.001KB", 1}, {"7E", UINT64_C(7) << 60}, {"9223372036854775807", INT64_MAX},
+                {"7.999999999E", (UINT64_C(1) << 63) - 1152921505}};
+    static const char *const none[] = {"", " ", "0", "0.0001K", "-1", "+1", "1.5", "1.5B", ".5G", "1.G", "1.0000000001G", "G", "1X", "1Gi", "1GiBs",
+                                       "1 G ", "8E", "9E", "18446744073709551616", "9223372036854775808", "16777216T", "1e9", "5%", "big"};
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(good); i++) {
+        ck_assert_msg(wb_size_parse(good[i].text, &bytes) == 0, "'%s' refused", good[i].text);
+        ck_assert_msg(bytes == good[i].bytes, "'%s': %llu", good[i].text, (unsigned long long)bytes);
+    }
+    for (size_t i = 0; i < G_N_ELEMENTS(none); i++)
+        ck_assert_msg(wb_size_parse(none[i], &bytes) == -EINVAL, "'%s' taken", none[i]);
 }
 END_TEST
 
@@ -549,6 +653,9 @@ int main(void)
     tcase_add_loop_test(tcase, invalid_wording_is_refused, 0, sizeof(bad_words) / sizeof(bad_words[0]));
     tcase_add_loop_test(tcase, people_are_understood, 0, G_N_ELEMENTS(free_words));
     tcase_add_loop_test(tcase, ambiguous_times_are_refused, 0, G_N_ELEMENTS(bad_free));
+    tcase_add_test(tcase, names_have_some_of_the_forms);
+    tcase_add_test(tcase, durations_are_understood);
+    tcase_add_test(tcase, sizes_are_understood);
     tcase_add_test(tcase, nothing_means_two_things);
     tcase_add_test(tcase, months_end_when_they_end);
     tcase_add_test(tcase, output_of_programs_is_read_back);
