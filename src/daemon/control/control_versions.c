@@ -309,8 +309,9 @@ static int fill_page(const struct page *page, struct wb_control *out)
         out->count++;
     }
     walk->cursor += out->count;
-    /* Versions found before an error are returned first; the next request gets the error again. */
-    return r == WB_END || out->count > 0 ? 0 : r;
+    /* Versions found before an error are returned first; the next request gets the error again. A walk that was given
+     * up amid a step cannot go on. */
+    return r == WB_END || (out->count > 0 && r != -EINTR) ? 0 : r;
 }
 
 /* Nothing is listed from the beginning on: has it just not changed, or was it never there? */
