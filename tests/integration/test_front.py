@@ -133,7 +133,8 @@ def test_a_shell_below_its_mount(maker):
                              stdout=subprocess.PIPE, text=True)
     maker.mount(source=source, path=source)
     ask = f"{programs.directory / 'wayback'} status --json"
-    output, _ = shell.communicate(f"{ask}; cd .; {ask}\n", timeout=LIMIT)
-    before, after = (json.loads(line)[0] for line in output.splitlines())
+    output, _ = shell.communicate(f"{ask}; {ask} {source}; cd .; {ask}\n", timeout=LIMIT)
+    before, absolute, after = (json.loads(line)[0] for line in output.splitlines())
+    assert absolute["recorded"] and not absolute["below_mount"]
     assert before["below_mount"] and not before["recorded"]
     assert after["recorded"] and not after["below_mount"]

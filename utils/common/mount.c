@@ -38,8 +38,7 @@ static struct wb_mount *known_mount(const char *path)
     return best;
 }
 
-/* A mount whose source contains `path`: the user named the file behind the mount. */
-static struct wb_mount *mount_of_source(const GPtrArray *list, const char *path, const char **rest)
+struct wb_mount *wb_mount_of_source(const GPtrArray *list, const char *path, const char **rest)
 {
     for (guint i = list->len; i-- > 0;) {
         const struct wb_listed *listed = list->pdata[i];
@@ -50,10 +49,11 @@ static struct wb_mount *mount_of_source(const GPtrArray *list, const char *path,
         if (!wb_listed_is_wayback(listed) || strcmp(listed->root, "/") != 0 ||
             (listed->source[0] == '/' && !wb_path_below(path, listed->source, NULL)))
             continue;
-        mount = remember(wb_mount_open(listed, listed->point, &error), NULL);
+        mount = wb_mount_open(listed, listed->point, &error);
         /* What shows one moment (-o at=) is not the way to the present. */
         if (mount && mount->hello.moment == 0 && *mount->hello.source && wb_path_below(path, mount->hello.source, rest))
             return mount;
+        wb_mount_free(mount);
     }
     return NULL;
 }
@@ -95,8 +95,7 @@ static bool is_file(const char *directory, const char *name)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* The unmounted tree `path` lies in: a directory above it with a store, or with the word where it went. NULL: none. */
-static char *source_of(const char *path)
+char *wb_tree_above(const char *path)
 {
     g_autofree char *at = g_strdup(path);
 
@@ -169,7 +168,7 @@ static struct wb_mount *find_mount(const char *given, const char *path, enum wb_
             wb_path_below(path, mount->point, rest);
         return mount;
     }
-    mount = mount_of_source(list, path, rest);
+    mount = remember(wb_mount_of_source(list, path, rest), NULL);
     if (mount)
         return mount;
     if (wb_cli_store()) {
@@ -177,7 +176,7 @@ static struct wb_mount *find_mount(const char *given, const char *path, enum wb_
         if (!source)
             return NULL;
     } else {
-        source = source_of(path);
+        source = wb_tree_above(path);
     }
     if (source) {
         wb_path_below(path, source, rest);
@@ -188,14 +187,19 @@ static struct wb_mount *find_mount(const char *given, const char *path, enum wb_
     return NULL;
 }
 
-/* The tools find the mount by its path; whatever else the user's shell does goes past it (`cd work; wayback .`). */
-static void warn_of_covered_directory(const struct wb_mount *mount)
+bool wb_stands_below_mount(void)
 {
-    static bool warned;
     g_autofree char *path = g_get_current_dir();
     struct stat here, there;
 
-    if (warned || stat(".", &here) < 0 || stat(path, &there) < 0 || here.st_dev == there.st_dev)
+    return stat(".", &here) == 0 && stat(path, &there) == 0 && here.st_dev != there.st_dev;
+}
+
+static void warn_of_covered_directory(const struct wb_mount *mount)
+{
+    static bool warned;
+
+    if (warned || !wb_stands_below_mount())
         return;
     warned = true;
     wb_cli_warn(NULL, "the current directory is below the mount %s, where nothing is recorded; run `cd .` to enter "

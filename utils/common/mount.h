@@ -29,6 +29,21 @@ static inline void wb_place_freep(struct wb_place **place)
 #define _cleanup_place_ __attribute__((cleanup(wb_place_freep)))
 
 /*
+ * The mount of the present whose tree the absolute `path` is in, behind the mount point; *rest is the path in it. The
+ * caller's; NULL: there is none.
+ */
+struct wb_mount *wb_mount_of_source(const GPtrArray *list, const char *path, const char **rest);
+
+/*
+ * Whether another directory has the name of the current one: a mount covers it (`cd work; wayback .`). The tools find
+ * the mount by its path; all else that the user's shell does goes past it.
+ */
+bool wb_stands_below_mount(void);
+
+/* The directory at or above `path` with a store, or with the signpost to one; g_free. NULL: none. */
+char *wb_tree_above(const char *path);
+
+/*
  * The mount by which the tree is changed now: `path` is a directory of it, or its source. A descriptor of it and its
  * reply to HELLO; -1: there is none.
  */

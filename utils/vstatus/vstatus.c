@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "client/fd.h"
-#include "client/mount.h"
 #include "client/path.h"
 #include "common/cli.h"
 #include "common/json.h"
+#include "common/mount.h"
 #include "common/text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /*
  * vstatus: is a place recorded, since when, and by which mount? It only looks: no tree is mounted for it, and no daemon
@@ -43,7 +40,7 @@ struct status {
     char *path;             /* absolute */
     struct wb_mount *mount; /* NULL: no mount shows it */
     bool is_source;         /* PATH is in the tree behind the mount, and not below the mount point */
-    bool is_below;          /* the current directory is what the mount covers */
+    bool is_below;          /* PATH is relative, and the current directory is below the mount, not in it */
     char *tree;             /* that has a store but no mount; or NULL */
 };
 
@@ -69,76 +66,25 @@ static bool is_recorded(const struct status *status)
            !status->is_below;
 }
 
-/* The mount of the present whose tree `path` is in, or NULL. */
-static struct wb_mount *mount_of_tree(const GPtrArray *list, const char *path)
-{
-    for (guint i = list->len; i-- > 0;) {
-        const struct wb_listed *listed = list->pdata[i];
-        struct wb_mount *mount;
-        int error;
-
-        if (!wb_listed_is_wayback(listed) || strcmp(listed->root, "/") != 0 ||
-            (listed->source[0] == '/' && !wb_path_below(path, listed->source, NULL)))
-            continue;
-        mount = wb_mount_open(listed, listed->point, &error);
-        if (mount && is_present(mount) && *mount->hello.source && wb_path_below(path, mount->hello.source, NULL))
-            return mount;
-        wb_mount_free(mount);
-    }
-    return NULL;
-}
-
-/* The directory at or above `path` with a store, or NULL. */
-static char *tree_of(const char *path)
-{
-    static const char *const marks[] = {"header", "moved"};
-    char *at = g_strdup(path);
-
-    for (;;) {
-        char *slash;
-
-        for (size_t i = 0; i < G_N_ELEMENTS(marks); i++) {
-            g_autofree char *mark = g_build_filename(*at ? at : "/", ".wayback", marks[i], NULL);
-
-            if (access(mark, F_OK) == 0)
-                return *at ? at : strcpy(at, "/");
-        }
-        slash = strrchr(at, '/');
-        if (!slash) {
-            g_free(at);
-            return NULL;
-        }
-        *slash = '\0';
-    }
-}
-
-/* A shell that stood in a directory before Wayback was mounted over it works past the mount, under the same name. */
-static bool stands_below(const struct wb_mount *mount)
-{
-    g_autofree char *here = g_get_current_dir();
-    struct stat point, current;
-
-    return wb_path_below(here, mount->point, NULL) && fstat(mount->root_fd, &point) == 0 && stat(".", &current) == 0 &&
-           point.st_dev != current.st_dev;
-}
-
 /* 0 or -errno: the mount there does not answer. */
-static int look(const GPtrArray *list, struct status *status)
+static int look(const GPtrArray *list, const char *given, struct status *status)
 {
     const struct wb_listed *listed = wb_listed_of(list, status->path);
+    const char *rest;
     int error = 0;
 
     if (listed && wb_listed_is_wayback(listed)) {
         status->mount = wb_mount_open(listed, status->path, &error);
         if (!status->mount)
             return -error;
-        status->is_below = stands_below(status->mount);
+        /* An absolute path leads into the mount from anywhere. */
+        status->is_below = given[0] != '/' && wb_stands_below_mount();
         return 0;
     }
-    status->mount = mount_of_tree(list, status->path);
+    status->mount = wb_mount_of_source(list, status->path, &rest);
     status->is_source = status->mount != NULL;
     if (!status->mount)
-        status->tree = tree_of(status->path);
+        status->tree = wb_tree_above(status->path);
     return 0;
 }
 
@@ -263,7 +209,7 @@ static bool show(const GPtrArray *list, const char *given, JsonBuilder *builder)
 {
     struct status status = {.path = wb_path_absolute(given)};
     bool recorded;
-    int r = status.path ? look(list, &status) : -errno;
+    int r = status.path ? look(list, given, &status) : -errno;
 
     if (r < 0) {
         wb_cli_fail(given, "%s", r == -ENOTCONN ? "the mount does not answer: its daemon has ended; unmount it, and "
