@@ -72,6 +72,22 @@ def test_a_revert_can_be_undone(any_mount):
     assert differences(first, state_of(root)) == []
 
 
+def test_all_names_of_a_program_get_the_same_copy(mount):
+    """Of a file with power that is gone, a name that something else has now gets a copy: so do its other names."""
+    root = mount.path
+    (root / "b").write_bytes(b"program")
+    (root / "b").chmod(0o4755)
+    for name in "yz":
+        os.link(root / "b", root / name)
+    when, before = moment(), state_of(root)
+    for name in "yz":
+        (root / name).unlink()
+    (root / "new").write_bytes(b"later")
+    (root / "new").rename(root / "b")
+    mount.tool("vrevert", root, "--time", epoch(when), "--json")
+    assert differences(before, state_of(root)) == []
+
+
 def test_a_change_count_is_before_that_change(mount):
     path = mount.path / "f"
     fd = os.open(path, os.O_CREAT | os.O_RDWR)

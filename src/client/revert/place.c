@@ -329,6 +329,14 @@ static void note_copy(struct revert *revert, const char *key, const struct revis
     g_hash_table_insert(revert->set->inodes, g_strdup(key), inode);
 }
 
+static bool is_copied(const struct revert *revert, const struct revision *revision)
+{
+    char key[48];
+
+    revert_key(&revision->identity, key);
+    return g_hash_table_contains(revert->set->inodes, key);
+}
+
 static int link_copy(struct revert *revert, struct revision *revision, const char *key, const char *first)
 {
     const uint64_t *inode = g_hash_table_lookup(revert->set->inodes, key);
@@ -556,8 +564,11 @@ int revert_bring(struct revert *revert, struct revision *revision)
             r = restore_shared(revert, revision);
             break;
         }
-        /* For a program with power, an earlier run may have put a new file here (revert_break): copy() accepts it. */
-        r = revision->exists ? wb_copy_has_power(revision->past_dir, revision->past_name, &revision->want) : 0;
+        /* For a program with power, an earlier run may have put a new file here (revert_break): copy() accepts it. If
+         * another name of the object has a copy, this one becomes a link to that. */
+        r = is_copied(revert, revision) ? 1
+            : revision->exists ? wb_copy_has_power(revision->past_dir, revision->past_name, &revision->want)
+                               : 0;
         if (r == 0)
             r = restore(revert, revision);
         if (r > 0 || (r < 0 && !is_final(r)))
