@@ -53,7 +53,8 @@ class Operator:
             others += [os.path.join(path, n) for n in files]
             others += [os.path.join(path, n) for n in names
                        if os.path.islink(os.path.join(path, n))]
-        return dirs, others
+        # The order of a directory differs from one file system to the next, and a seed must mean the same on all.
+        return sorted(dirs), sorted(others)
 
     def _dir(self):
         dirs = [d for d in self._walk()[0] if d[len(self.root):].count("/") < 4]
