@@ -72,6 +72,15 @@ def enter_namespace():
     """Make later mounts visible to this process and its children only."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) == 0:
         run("mount", "--make-rprivate", "/", check=False)  # a chroot has no mount there
+        hide_other_mounts()
+
+
+def hide_other_mounts():
+    """The tools look at every mount of Wayback: those of the machine, one of which may be dead, are not for the tests."""
+    lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    for target, kind in reversed([line.split()[1:3] for line in lines]):
+        if kind == "fuse.wayback":
+            run("umount", "-l", re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), target), check=False)
 
 
 def mtab_for_fusermount():
