@@ -55,7 +55,7 @@ struct wb_stages {
     bool removed;              /* slots that may still be on the disk were removed since the last sync */
     bool ended;                /* ... that certainly were, so that what ends their stages must be there first */
     atomic_uint syncs;         /* under way, see wb_stages_sync_begin */
-    _Atomic int64_t sync_began; /* when the newest of them began, by the clock of ctime */
+    _Atomic int64_t sync_began; /* when the newest of them began: no file that it syncs has a later ctime */
     int lost_fd;               /* of stages.lost; -1: not open, or its time proves nothing */
     void (*write_logs)(struct wb_store *store);
     int64_t since;             /* its modification time: since when slots may be missing on the disk */
@@ -382,7 +382,8 @@ int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
     int r;
 
     wb_stage_encode(entry, data);
-    /* A file that has just been synced may have a ctime of this tick, and must not count as lost. */
+    /* A file that has just been synced may have a ctime of this tick, or a later one: a ctime may be finer than this
+     * clock, which may be late. It must not count as lost. */
     at_once = stages->syncs > 0 || (store->ordered && clock <= stages->sync_began);
     pthread_mutex_lock(&stages->lock);
     r = make_file(store);
@@ -516,7 +517,7 @@ int wb_stages_sync_removed(struct wb_store *store)
 int wb_stages_sync_begin(struct wb_store *store)
 {
     struct wb_stages *stages = store->stages;
-    int64_t now = wb_ctime_clock(), before;
+    int64_t now = wb_ctime_latest(), before;
 
     if (!stages)
         return 0;
