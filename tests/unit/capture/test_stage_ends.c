@@ -402,8 +402,11 @@ static bool is_of_before(unsigned file, unsigned count, const char *text, size_t
     return has_length;
 }
 
-/* The process did not run for longer than what counts as recorded after a kill, between begin and end of a change. */
-static bool was_late(void)
+/* The process did not run for longer than what counts as recorded after a kill, between begin and end of a change. As
+ * the end left it: later steps change these times. */
+static bool was_late;
+
+static bool find_late(void)
 {
     struct wb_attrs attrs;
 
@@ -417,7 +420,7 @@ static bool was_late(void)
 /* A failing disk may not take the end of a span, either. */
 static bool may_refuse(const struct disk_end *end)
 {
-    return disk_is_cut(end) || (!end->ended && end->way >= DISK_FAIL) || was_late();
+    return disk_is_cut(end) || (!end->ended && end->way >= DISK_FAIL) || was_late;
 }
 
 /* `count`: of steps before that moment. `sure`: it is exact. Otherwise it may be refused, or changes were lost. */
@@ -519,6 +522,7 @@ static void check(const struct disk_end *end)
     if (disk_is_cut(end))
         another_boot();
     enter_store();
+    was_late = find_late();
     check_states(end, 0, may_refuse(end));
     check_moments(end);
     if (!disk_is_cut(end) && !(end->way == DISK_TORN && (strstr(end->at, "(pwrite /f)") || strstr(end->at, "(pwrite /d/g)"))))
