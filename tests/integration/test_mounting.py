@@ -404,7 +404,7 @@ def test_a_mount_waits_until_the_one_before_has_ended(maker):
     mount.kill()
     # A store that is mounted is not waited for.
     status, output = maker.mount(source=mount.source, start=False).refused()
-    assert status == 1 and "unmount it there first" in output
+    assert status == 1 and f"is mounted at {other.path} (pid {other.process.pid}). To unmount: umount {other.path}" in output
 
 
 def test_the_lock_names_the_process_and_its_mount(maker):

@@ -129,7 +129,10 @@ struct wb_session {
     struct wb_session_threads threads;
 };
 
-/* Opens SRC and the store, and makes the node of the root. 0, or -errno with a line in `why`. */
+/*
+ * Opens SRC and the store, and makes the node of the root. 0, or -errno with a line in `why`. With options->dry_run it
+ * only checks whether SRC can be mounted: 0 and *ret is NULL.
+ */
 int wb_session_open(struct wb_session **ret, const struct wb_options *options, struct wb_error *why);
 
 /* Everything to disk, everything freed. Returns NULL. */

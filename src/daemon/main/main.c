@@ -48,6 +48,8 @@ static int run_in_background(const struct wb_options *options)
 
 static int serve(const struct wb_options *options)
 {
+    if (options->dry_run)
+        return wb_run_check(options);
     if (options->branch)
         return wb_branch_mount(options);
     if (options->at && wb_branch_is_one(options->source))

@@ -23,6 +23,7 @@ static const char help_text[] =
     "Options:\n"
     "  -f               run in the foreground\n"
     "  -d               debug: print every request; implies -f\n"
+    "  -n, --dry-run    only check whether SRC can be mounted at MNT; change nothing\n"
     "  -h, --help       print this text\n"
     "  -V, --version    print the versions of Wayback and libfuse\n"
     "  --check-config   read wayback.conf of SRC (or of a mount, or such a file itself), and\n"
@@ -57,6 +58,7 @@ static const char help_text[] =
     "     snapnames=gmt   list snapshots there as @GMT-2026.11.21-14.03.00, for Samba\n"
     "     branch=DIR      with at=TIME, as root: a writable copy of that state, which\n"
     "                     keeps its changes, and their history, in DIR\n"
+    "     nonempty        mount over a directory that has files, and hide these\n"
     "     allow_other     give other users access (for ordinary users, this requires\n"
     "                     user_allow_other in /etc/fuse.conf)\n"
     "     allow_root      give root access\n"
@@ -247,6 +249,8 @@ static int take_word(struct wb_options *options, const char *word, struct wb_err
         return take_snapnames(options, word + strlen("snapnames="), why);
     } else if (g_str_has_prefix(word, "at-sign=")) {
         return take_at_sign(options, word + strlen("at-sign="), why);
+    } else if (strcmp(word, "nonempty") == 0) {
+        options->nonempty = true;
     } else if (strcmp(word, "new_history") == 0) {
         options->new_history = true;
     } else if (strcmp(word, "ro") == 0) {
@@ -380,6 +384,7 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
         {"config-path", no_argument, NULL, OPTION_CONFIG_PATH},
         {"json", no_argument, NULL, OPTION_JSON},
         {"new-history", no_argument, NULL, OPTION_NEW_HISTORY},
+        {"dry-run", no_argument, NULL, 'n'},
         {NULL, 0, NULL, 0},
     };
     int letter, r = 0;
@@ -391,13 +396,16 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
         .fuse = g_string_new(NULL),
     };
     opterr = 0;
-    while (r == 0 && (letter = getopt_long(argc, argv, ":fdhVo:", long_options, NULL)) != -1) {
+    while (r == 0 && (letter = getopt_long(argc, argv, ":fdhnVo:", long_options, NULL)) != -1) {
         switch (letter) {
         case 'd':
             options->debug = true;
             /* fall through */
         case 'f':
             options->foreground = true;
+            break;
+        case 'n':
+            options->dry_run = true;
             break;
         case 'h':
             options->help = true;

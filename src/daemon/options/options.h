@@ -29,6 +29,8 @@ struct wb_options {
     bool noseccomp; /* root's daemon may make all system calls */
     bool auto_remount; /* in the background: mounted again where the daemon dies */
     int kept_source;   /* SRC, opened by the supervisor before the first mount covered it; 0: not opened */
+    bool nonempty;     /* MNT may have files, which the mount hides */
+    bool dry_run;      /* only check whether SRC can be mounted at MNT */
     bool debug;
     bool history;     /* history=write or history=close */
     bool by_close;    /* history=close */

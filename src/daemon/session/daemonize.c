@@ -147,6 +147,17 @@ static int fail(const struct wb_options *options, const struct wb_error *why, in
     return WB_RUN_FAILED;
 }
 
+int wb_run_check(const struct wb_options *options)
+{
+    struct wb_session *session = NULL;
+    struct wb_error why = {""};
+    int r = wb_mount_check(options, &why);
+
+    if (r == 0)
+        r = wb_session_open(&session, options, &why);
+    return r < 0 ? wb_run_complain(&why, WB_RUN_FAILED) : WB_RUN_DONE;
+}
+
 int wb_run(const struct wb_options *options, int ready_fd)
 {
     __attribute__((cleanup(wb_session_freep))) struct wb_session *session = NULL;

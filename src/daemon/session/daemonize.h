@@ -11,6 +11,9 @@ enum { WB_RUN_DONE = 0, WB_RUN_FAILED = 1, WB_RUN_USAGE = 2 };
 /* One line on standard error. Returns `status`. */
 int wb_run_complain(const struct wb_error *why, int status);
 
+/* Only checks whether SRC can be mounted at MNT (--dry-run). Returns the exit status. */
+int wb_run_check(const struct wb_options *options);
+
 /*
  * Opens, mounts and serves until it is unmounted; errors are reported on standard error. Once it is mounted, the path
  * of the mount is written to `ready_fd` (-1: nowhere), which is closed; in the background, standard input and output

@@ -12,6 +12,7 @@
 #include "daemon/past/past.h"
 #include "daemon/session/copy.h"
 #include "daemon/session/helper.h"
+#include "daemon/session/traps.h"
 #include "daemon/system/detach.h"
 #include "daemon/system/report.h"
 
@@ -27,7 +28,6 @@
 #include <glib.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -61,7 +61,7 @@ static char *find_dead(struct wb_session *session, const struct wb_options *opti
     if (!dead)
         return NULL;
     session->replaces = session->is_root && !options->at && !strstr(options->fuse->str, "auto_unmount");
-    if (session->replaces || options->kept_source > 0)
+    if (session->replaces || options->kept_source > 0 || options->dry_run)
         return strdup(dead);
     wb_detach(dead);
     return NULL;
@@ -117,6 +117,9 @@ static int resolve_paths(struct wb_session *session, const struct wb_options *op
         if (r < 0)
             return r;
     }
+    r = wb_traps_check_system(session, why);
+    if (r < 0)
+        return r;
     if (is_below(session->mountpoint, session->source))
         return wb_error_set(why, -EINVAL,
                             "%s is inside of %s, so the tree would contain itself; choose "
@@ -128,16 +131,6 @@ static int resolve_paths(struct wb_session *session, const struct wb_options *op
                             "another mount point, or SRC itself",
                             session->source, session->mountpoint);
     return 0;
-}
-
-/* A mount of ours over its own SRC: mounting the same once more would find no store. */
-static bool is_ours_already(int fd)
-{
-    g_autofree struct wb_control *control = g_new0(struct wb_control, 1);
-
-    control->version = WB_CONTROL_VERSION;
-    control->command = WB_CONTROL_HELLO;
-    return ioctl(fd, WB_CONTROL_IOCTL, control) == 0;
 }
 
 static int open_source(struct wb_session *session, struct wb_error *why)
@@ -156,9 +149,7 @@ static int open_source(struct wb_session *session, struct wb_error *why)
         return 0;
     if (stat(session->mountpoint, &mnt) < 0 || !S_ISDIR(mnt.st_mode))
         return wb_error_set(why, -ENOTDIR, "%s: not a directory; MNT must be one", session->mountpoint);
-    if (is_ours_already(session->src_fd) && strcmp(session->source, session->mountpoint) == 0)
-        return wb_error_set(why, -EBUSY, "%s: already mounted by wayback; unmount it first", session->source);
-    return 0;
+    return wb_traps_check_tree(session, why);
 }
 
 /* history=none needs no store, but changes that the store does not see cost versions. */
@@ -324,6 +315,11 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options, s
         r = resolve_paths(session, options, &store, why);
     if (r == 0)
         r = open_source(session, why);
+    if (r < 0 || options->dry_run) {
+        wb_session_free(session);
+        *ret = NULL;
+        return r;
+    }
     if (r == 0)
         r = open_store(session, store, why);
     if (r == 0)

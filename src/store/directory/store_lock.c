@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "wayback/quote.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 /* An unmounted daemon ends as soon as it has synced its store and no process uses a file of the mount. */
 #define ENDING_TRIES 1500
@@ -36,43 +38,75 @@ static struct holder read_holder(int fd)
     return holder;
 }
 
-/* Whether its mount has disappeared: then the daemon is about to end and to release the lock. */
-static bool is_ending(const struct holder *holder)
+/* False: its mounts cannot be read, or it has none. Else *point is where its mount is, to be freed; NULL: gone. */
+static bool find_mount(const struct holder *holder, char **point)
 {
     g_autofree char *path = g_strdup_printf("/proc/%lu/mountinfo", holder->pid);
     g_autofree char *table = NULL;
     unsigned major, minor;
+    int at;
 
+    *point = NULL;
     if (holder->pid == 0 || (holder->major == 0 && holder->minor == 0) ||
         !g_file_get_contents(path, &table, NULL, NULL) || !*table)
         return false;
     for (const char *line = table; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
-        if (sscanf(line, "%*u %*u %u:%u", &major, &minor) == 2 && major == holder->major && minor == holder->minor)
-            return false;
+        if (sscanf(line, "%*u %*u %u:%u %*s %n", &major, &minor, &at) == 2 && major == holder->major &&
+            minor == holder->minor) {
+            g_autofree char *escaped = g_strndup(line + at, strcspn(line + at, " \n"));
+
+            *point = g_strcompress(escaped);
+            return true;
+        }
     }
     return true;
+}
+
+/* Whether its mount has disappeared: then the daemon is about to end and to release the lock. */
+static bool is_ending(const struct holder *holder)
+{
+    g_autofree char *point = NULL;
+
+    return find_mount(holder, &point) && !point;
+}
+
+/* "s is mounted at full (pid 13250). To unmount: fusermount3 -u full" */
+static int report_mount(const struct holder *holder, const char *point, const char *home, struct wb_error *why)
+{
+    g_autofree char *proc = g_strdup_printf("/proc/%lu", holder->pid), *word = wb_quote_word(point);
+    g_autofree char *parent = g_path_get_dirname(home), *name = g_path_get_basename(home);
+    bool in_tree = strcmp(name, WB_STORE_NAME) == 0;
+    struct stat st;
+    bool is_root = stat(proc, &st) < 0 || st.st_uid == 0;
+
+    return wb_error_set(why, -EBUSY, "%s%s is %s at %s (pid %lu). To unmount: %s %s", in_tree ? "" : "the store ",
+                        in_tree ? parent : home, in_tree ? "mounted" : "in use by the mount", point, holder->pid,
+                        is_root ? "umount" : "fusermount3 -u", word);
 }
 
 static int report_holder(const struct holder *holder, bool ending, const char *home, struct wb_error *why)
 {
     char path[64], command[64] = "";
     _cleanup_close_ int comm = -1;
+    g_autofree char *point = NULL;
     unsigned long pid = holder->pid;
     size_t length = 0;
 
+    if (!ending && find_mount(holder, &point) && point)
+        return report_mount(holder, point, home, why);
     if (ending)
         return wb_error_set(why, -EBUSY,
                             "the store %s is in use by process %lu, which was unmounted and has not "
                             "ended (programs may still use files of that mount); end these programs and try again",
                             home, pid);
     if (pid == 0)
-        return wb_error_set(why, -EBUSY, "the store %s is in use by another process; unmount it there first", home);
+        return wb_error_set(why, -EBUSY, "the store %s is in use by another process; wait until it has ended", home);
     snprintf(path, sizeof(path), "/proc/%lu/comm", pid);
     comm = open(path, O_RDONLY | O_CLOEXEC);
     if (comm >= 0 && wb_pread_full(comm, command, sizeof(command) - 1, 0, &length) == 0 && length > 0)
         command[length - 1] = '\0';
-    return wb_error_set(why, -EBUSY, "the store %s is in use by process %lu (%s); unmount it there first", home, pid,
+    return wb_error_set(why, -EBUSY, "the store %s is in use by process %lu (%s); wait until it has ended", home, pid,
                         command[0] ? command : "not seen from here");
 }
 
