@@ -120,7 +120,7 @@ def test_a_store_in_another_store(maker, programs):
     said = refuse(programs, source, point)
     assert said.startswith(f"{source} contains {source}/d/e, which is mounted with a history of its own.")
     inner.stop()
-    # What has a history already stays usable.
+    # A tree that has a history already stays usable.
     maker.mount(source=source).stop()
     maker.mount(source=source / "d/e").stop()
 

@@ -142,7 +142,7 @@ static void print_advice(const struct status *status)
         printf("  %-9schanges here go past the mount: work in %s\n", "note", quoted);
     } else if (!status->mount) {
         quoted = wb_text_shell(status->tree ? status->tree : status->path);
-        printf("  %-9swayback mount %s\n", "record", quoted);
+        printf("  %-9swayback enable %s; or until it is unmounted: wayback mount %s\n", "record", quoted, quoted);
     }
 }
 

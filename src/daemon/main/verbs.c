@@ -17,8 +17,10 @@ struct wb_verb {
 
 /* In the order of the first screen. */
 static const struct wb_verb verbs[] = {
-    {"mount", NULL, NULL, "record a tree from now on (also: wayback SRC [MNT])"},
-    {"unmount", NULL, NULL, "end that; the history stays"},
+    {"enable", "venable", NULL, "record a directory from now on and after each boot"},
+    {"disable", "vdisable", NULL, "end that; the history stays"},
+    {"config", "vconfig", NULL, "show, check or change how long versions are kept"},
+    {"mount", NULL, NULL, "record a tree until 'wayback unmount' (also: wayback SRC [MNT])"},
     {"status", "vstatus", NULL, "is this place recorded, since when, by which mount"},
     {"log", "vlog", NULL, "all changes below a directory, by command"},
     {"list", "vstat", NULL, "the versions of a file"},
@@ -31,18 +33,19 @@ static const struct wb_verb verbs[] = {
     {"forget", "vprune", NULL, "delete old history"},
     {"rm", "vrm", NULL, "remove a file with its whole history"},
     {"check", "vfsck", NULL, "check the store of a tree, and repair it"},
-    {"send", "vsend", NULL, "a tree with its history, to standard output"},
-    {"receive", "vreceive", NULL, "such a stream, into a copy"},
-    {"store", "vstore", NULL, "move the history to another disk"},
+    {"send", "vsend", NULL, "copy a tree with its history; receive takes it"},
     {"help", NULL, NULL, "this text; help VERB; help TOPIC (a manual page)"},
     {"mounts", "vstatus", "--all", NULL},
+    {"unmount", NULL, NULL, NULL},
+    {"receive", "vreceive", NULL, NULL},
+    {"store", "vstore", NULL, NULL},
     {"pack", "vcompact", NULL, NULL},
     {"dump", "vdump", NULL, NULL},
 };
 
 static const struct {
     const char *topic, *page;
-} topics[] = {{"config", "wayback.conf"}, {"wayback.conf", "wayback.conf"}, {"options", "wayback"},
+} topics[] = {{"settings", "wayback.conf"}, {"wayback.conf", "wayback.conf"}, {"options", "wayback"},
               {"wayback", "wayback"},     {"mount.wayback", "mount.wayback"}, {"library", "libwayback"},
               {"libwayback", "libwayback"}};
 
@@ -108,7 +111,7 @@ static void print_verbs(void)
         if (verbs[i].summary)
             printf("  %-9s%s\n", verbs[i].name, verbs[i].summary);
     printf("\n"
-           "  wayback mount ~/work                        record ~/work, in place\n"
+           "  wayback enable ~/work --keep 30d            record ~/work from now on\n"
            "  wayback log --since \"1 hour ago\" ~/work     its changes since then\n"
            "  wayback restore -t 14:03 ~/work/report.txt  as it was at 14:03\n");
 }
@@ -193,7 +196,7 @@ static int complain(const char *word)
     if (guess)
         fprintf(stderr, "; is '%s' meant?\n", guess);
     else
-        fprintf(stderr, "; 'wayback help' lists the verbs, and the topics are config, options and library\n");
+        fprintf(stderr, "; 'wayback help' lists the verbs, and the topics are settings, options and library\n");
     return WB_RUN_USAGE;
 }
 

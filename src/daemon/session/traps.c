@@ -173,8 +173,8 @@ static int check_empty(const struct wb_session *session, struct wb_error *why)
     if (!entry)
         return 0;
     name = wb_quote_text(entry);
-    return wb_error_set(why, -ENOTEMPTY, "%s is not empty (it contains %s), and the mount would hide its files; choose an "
-                        "empty directory, or use -o nonempty", session->mountpoint, name);
+    return wb_error_set(why, -ENOTEMPTY, "%s is not empty (it contains %s), and the mount would hide its files; choose "
+                        "an empty directory, or use -o nonempty", session->mountpoint, name);
 }
 
 /* ---- SRC ------------------------------------------------------------------------------------- */
@@ -220,9 +220,9 @@ static int check_trees_above(const struct wb_session *session, struct wb_error *
         if (has_history(above)) {
             g_autofree char *word = wb_quote_word(above);
 
-            return wb_error_set(why, -EBUSY, "%s is a part of the tree %s, which has a history. Mount that tree: wayback "
-                                "%s; or delete its history (%s/" WB_STORE_NAME ")", session->source, above, word,
-                                above);
+            return wb_error_set(why, -EBUSY, "%s is a part of the tree %s, which has a history. Mount that tree: "
+                                "wayback %s; or delete its history (%s/" WB_STORE_NAME ")", session->source, above,
+                                word, above);
         }
         if (above[1] == '\0')
             return 0;
@@ -256,8 +256,8 @@ static int check_trees_below(const struct wb_session *session, struct wb_error *
         if (strcmp(point, session->source) == 0 || !is_at_or_above(session->source, point))
             continue;
         word = wb_quote_word(point);
-        return wb_error_set(why, -EBUSY, "%s contains %s, which is mounted with a history of its own. To unmount: %s %s",
-                            session->source, point, unmount_command(), word);
+        return wb_error_set(why, -EBUSY, "%s contains %s, which is mounted with a history of its own. To unmount: "
+                            "%s %s", session->source, point, unmount_command(), word);
     }
     return 0;
 }

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""`wayback enable` and `disable`: units, fstab, the mount, the policy, and checks before anything is made."""
+import os
+import pty
+import shutil
+import subprocess
+
+import pytest
+
+from enabling import Machine
+from mounts import LIMIT, NOBODY, run
+
+USER_UNIT = "config/systemd/user/wayback@{}.service"
+
+
+@pytest.fixture(name="machine")
+def fixture_machine(maker):
+    """Builds machines, and unmounts what is left."""
+    made = []
+
+    def build(**options):
+        made.append(Machine(maker, **options))
+        return made[-1]
+
+    yield build
+    for machine in made:
+        machine.close()
+
+
+def instance(directory):
+    return run("systemd-escape", "--path", directory).stdout.strip() if shutil.which("systemd-escape") else \
+        str(directory).strip("/").replace("-", "\\x2d").replace("/", "-").replace(" ", "\\x20").replace("%", "\\x25")
+
+
+def names(machine):
+    """As the user sees them: root may not look into the mount of another user."""
+    return run(*machine.command("ls", "-A", machine.directory)).stdout.split("\n")[:-1]
+
+
+def no_trace(machine):
+    assert names(machine) == []
+    assert ".wayback-test" not in machine.tool("vfind", "*", machine.directory)
+    assert ".wayback-test" not in machine.tool("vlog", machine.directory)
+
+
+WAYS = {"user": dict(systemd=True, user=NOBODY), "system": dict(systemd=True), "fstab": dict(systemd=False)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_there_and_back(machine, way):
+    """Enabled, recorded, tested without a trace; then a plain directory, with its history, and enabled again."""
+    one = machine(**WAYS[way])
+    before = one.files()
+    name = instance(one.directory)
+    said = one.enable("--keep", "30d", "--max", "20G")
+    assert one.is_mounted()
+    assert "set keep = 30d (was: 7d)\n" in said and "set max-size = 20G (was: not set)\n" in said
+    assert "tested: " in said and f"{one.directory} is recorded\n" in said
+    assert "every version for 30d, whatever size that takes; older ones until the history takes 20G" in said
+    no_trace(one)
+    written = {path: text for path, text in one.files().items() if path not in before}
+    calls = one.calls()
+    if way == "user":
+        assert set(written) == {USER_UNIT.format(name),
+                                f"config/systemd/user/default.target.wants/wayback@{name}.service"}
+        assert calls == ["--user daemon-reload", f"--user enable wayback@{name}.service",
+                         f"--user restart wayback@{name}.service"]
+        assert "loginctl enable-linger" in said
+    elif way == "system":
+        assert written == {f"etc/wayback/{name}.env": "# Written by `wayback enable`; `wayback disable` removes it.\n"
+                                                       'WAYBACK_OPTIONS="allow_other"\n',
+                           f"etc/systemd/system/multi-user.target.wants/wayback@{name}.service":
+                           f"{one.root}/usr/lib/systemd/system/wayback@.service"}
+        assert calls == ["daemon-reload", f"enable wayback@{name}.service", f"restart wayback@{name}.service"]
+    else:
+        place = str(one.directory).replace(" ", "\\040")
+        assert written == {"etc/fstab": f"{place}  {place}  wayback  allow_other,nofail  0  0\n"} and calls == []
+    run(*one.command("touch", one.directory / "f"))
+    said = one.disable()
+    assert not one.is_mounted() and one.files() | {"etc/fstab": ""} == before | {"etc/fstab": ""}
+    assert f"{one.directory} is a plain directory again\n" in said and "wayback enable " in said
+    assert sorted(os.listdir(one.directory)) == [".wayback", "f"]
+    assert "nothing to change" in one.disable()
+    # Its policy is that of before, and its past is there.
+    said = one.enable()
+    assert "set " not in said and "every version for 30d" in said
+    assert "create" in one.tool("vstat", one.directory / "f")
+    one.disable()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_second_call_changes_what_differs(machine, way):
+    one = machine(**WAYS[way])
+    one.enable("--keep", "30d")
+    before = one.files()
+    said = one.enable("--keep", "30d")
+    assert said.startswith("nothing to change; tested: ") and one.files() == before
+    said = one.enable("--keep", "40d")
+    assert said.startswith("set keep = 40d (was: 30d)\ntested: ") and one.files() == before
+    # Other options need another mount.
+    pid = one.tool("vstatus", "--json", one.directory)
+    said = one.enable("-o", "history=close")
+    assert said.splitlines()[0].startswith("changed ") and said.splitlines()[1].startswith("mounted again, ")
+    assert one.is_mounted() and one.tool("vstatus", "--json", one.directory) != pid
+    changed = one.files()
+    assert changed != before and "history=close" in "".join(changed.values())
+    # Options that are not given stay as they are.
+    assert one.enable().startswith("nothing to change; ") and one.files() == changed
+    holder = subprocess.Popen(one.command("sh", "-c", 'cd "$1" && echo in && read wait', "sh", one.directory), text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout.readline() == "in\n"
+    said = one.enable("-o", "history=write")
+    holder.communicate("\n", timeout=LIMIT)
+    assert f"the new options hold from the next mount on; it is in use by sh {holder.pid} (stands in " in said
+    assert "history=write" in "".join(one.files().values())
+
+
+def test_a_dry_run_only_shows(machine):
+    for options in WAYS.values():
+        one = machine(**options)
+        before = one.files()
+        said = one.enable("-n", "--keep", "30d", "--max", "1T")
+        assert "would mount " in said and "would set keep = 30d, max-size = 1T\n" in said
+        assert not one.is_mounted() and one.files() == before and os.listdir(one.directory) == [] and one.calls() == []
+        one.enable()
+        before, _ = one.files(), one.calls()
+        assert one.enable("-n", "--keep", "30d") == "would set keep = 30d (was: 7d)\n"
+        said = one.disable("-n", "--forget-history")
+        assert "would unmount " in said and "would remove " in said and "is a plain" not in said
+        assert one.is_mounted() and one.files() == before and one.calls() == []
+        assert "every version for at least 7d" in one.enable()
+
+
+@pytest.mark.parametrize("arguments, word", [
+    (("--keep", "30q"), "--keep: keep = 30q: invalid; use an age"), (("--max", "many"), "--max: max-size = many: "),
+    (("--keep", ""), "--keep: "), (("--user", "--fstab"), "exclude each other"), (("-o", ""), "-o: a list"),
+    (("--bogus",), "--bogus")])
+def test_wrong_usage(machine, arguments, word):
+    one = machine(systemd=False)
+    assert word in one.enable(*arguments, status=2)
+    assert os.listdir(one.directory) == [] and not one.fstab.exists()
+
+
+def test_refused_before_anything_is_made(machine, maker):
+    one = machine(systemd=False)
+    assert "no such file" in one.call("venable", one.directory / "none", status=1)
+    assert "Refusing to mount over /etc. " in one.call("venable", "/etc", status=1)
+    mount = maker.mount("allow_other")
+    assert "is itself a Wayback mount (of " in one.call("venable", mount.path, status=1)
+    mount.stop()
+    (one.root / "sbin/mount.wayback").unlink()
+    assert "mount.wayback is not installed in /sbin" in one.enable(status=1)
+    assert not one.fstab.exists() and os.listdir(one.directory) == []
+    one = machine(systemd=True)
+    (one.root / "usr/lib/systemd/system/wayback@.service").unlink()
+    assert "wayback@.service is not installed" in one.enable(status=1)
+    assert one.files() == {} and one.calls() == []
+
+
+def test_users(machine):
+    """Without systemd there are two other ways; another user's directory, and root's ways, are for root."""
+    one = machine(systemd=False, user=NOBODY)
+    said = one.enable(status=1)
+    for hint in ("systemd does not run here", "wayback enable --fstab '", "wayback mount '", "wayback -f '"):
+        assert hint in said
+    for option in ("--fstab",):
+        assert "written by root; run this as root, or use --user" in one.enable(option, status=1)
+    one = machine(systemd=True, user=NOBODY)
+    assert "written by root" in one.enable("--system", status=1)
+    os.chown(one.directory, 0, 0)
+    assert "it belongs to root; that user or root can enable it" in one.enable(status=1)
+    assert one.files() == {} and os.listdir(one.directory) == []
+
+
+def test_a_start_that_fails_leaves_nothing(machine):
+    one = machine(systemd=True)
+    (one.root / "fails-restart").touch()
+    before = one.files()
+    said = one.enable(status=1)
+    assert "systemctl restart failed: Job for the unit failed." in said and "nothing was enabled" in said
+    assert one.files() == before and not one.is_mounted()
+
+
+def test_one_way_at_a_time(machine):
+    one = machine(systemd=True)
+    one.enable()
+    assert "it is enabled by the system unit wayback@" in one.enable("--fstab", status=1)
+    assert not one.fstab.exists()
+    one.disable()
+    one.enable("--fstab")
+    assert one.fstab.exists() and one.disable()
+
+
+def test_other_lines_of_fstab_stay(machine):
+    one = machine(systemd=False)
+    text = "# disks\nUUID=1  /  ext4  defaults  0 1\n\n/dev/x  /y\\040z  ext4  noauto  0 0  # last line, without an end"
+    one.fstab.write_text(text, encoding="utf-8")
+    one.fstab.chmod(0o640)
+    one.enable()
+    lines = one.fstab.read_text(encoding="utf-8").splitlines()
+    assert lines[:-1] == text.splitlines() and " wayback  allow_other,nofail " in lines[-1]
+    assert one.fstab.stat().st_mode & 0o777 == 0o640
+    one.disable()
+    assert one.fstab.read_text(encoding="utf-8") == text + "\n"
+    if shutil.which("findmnt"):
+        one.enable("-o", "history=close")
+        assert run("findmnt", "-n", "-F", one.fstab, "-T", one.directory, "-o", "FSTYPE,OPTIONS").stdout.split() == \
+            ["wayback", "allow_other,history=close,nofail"]
+
+
+def test_a_busy_mount_stays(machine):
+    """The processes are named, and nothing is changed."""
+    one = machine(systemd=False)
+    one.enable()
+    before = one.files()
+    shell = subprocess.Popen(["sh", "-c", "read wait"], cwd=one.directory, stdin=subprocess.PIPE)
+    try:
+        said = one.disable(status=1)
+        assert f"it is in use by sh {shell.pid} (stands in {one.directory})" in said and "nothing was changed" in said
+        assert f"in use by sh {shell.pid}" in one.disable("-n", status=1)
+        assert one.is_mounted() and one.files() == before
+    finally:
+        shell.communicate(b"\n")
+    with open(one.directory / "open file", "wb"):
+        assert f"(has {one.directory}/open file open)" in one.disable(status=1)
+    assert one.is_mounted()
+    one.disable()
+
+
+def test_forget_history(machine, maker):
+    """With -y, or an answer on a terminal; the store elsewhere goes as well."""
+    one, store = machine(systemd=False), maker.tree("xfs")
+    one.enable("-o", f"store={store}")
+    (one.directory / "f").write_bytes(b"x")
+    assert "use -y" in one.disable("--forget-history", status=1)
+    assert one.is_mounted() and (store / "header").exists()
+    mine, theirs = pty.openpty()
+    os.write(mine, b"n\n")
+    result = subprocess.run(one.command(one.programs.directory / "vdisable", "--root", one.root, "--forget-history",
+                                        one.directory), check=False, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE,
+                            env=one.environment(), timeout=LIMIT)
+    os.close(theirs)
+    asked = os.read(mine, 4096).decode()
+    os.close(mine)
+    assert result.returncode == 1 and "remove all past states of " in asked and str(store) in asked
+    assert one.is_mounted()
+    said = one.disable("--forget-history", "-y")
+    assert f"removed {store}\n" in said and "history" not in said.splitlines()[-1]
+    assert os.listdir(one.directory) == ["f"] and (not store.exists() or os.listdir(store) == [])
+    # Later, in the tree.
+    one.enable()
+    one.disable()
+    one.disable("--forget-history", "-y")
+    assert os.listdir(one.directory) == ["f"]
+    assert "nothing to change" in one.disable("--forget-history", "-y")
+
+
+def test_names_that_are_not_enabled(machine, maker):
+    one = machine(systemd=False)
+    one.enable()
+    (one.directory / "sub").mkdir()
+    assert f"it is a part of {one.directory}, which is recorded as a whole" in \
+        one.call("vdisable", one.directory / "sub", status=1)
+    mount = maker.mount("allow_other")
+    assert "not in place; to end that mount: wayback unmount " in one.call("vdisable", mount.path, status=1)
+    assert "nothing to change" in one.call("vdisable", maker.tree())
+
+
+def test_a_mount_by_hand_is_taken_over(machine):
+    """It stays, and the unit mounts it the next time; disable ends it in any case."""
+    one = machine(systemd=True)
+    run(one.programs.directory / "wayback", "-o", "allow_other", one.directory, env=one.environment(), cwd="/")
+    said = one.enable("--keep", "3d")
+    assert "is mounted already, by process " in said and "set keep = 3d (was: 7d)" in said
+    assert [call.split()[0] for call in one.calls()] == ["daemon-reload", "enable"]
+    one.disable()
+    run(one.programs.directory / "wayback", "-o", "allow_other", one.directory, env=one.environment(), cwd="/")
+    assert "unmounted" in one.disable() and not one.is_mounted()
+
+
+def test_a_dead_mount(machine):
+    """A daemon that was killed: enable mounts again, disable takes the dead mount away."""
+    one = machine(systemd=False)
+    for again in (True, False):
+        one.enable()
+        pid = int(run(*one.command(one.programs.directory / "vstatus", "--json", one.directory), env=one.environment(),
+                      cwd="/").stdout.split('"pid":')[1].split(",")[0])
+        os.kill(pid, 9)
+        with pytest.raises(OSError):
+            while os.listdir(one.directory) is not None:
+                pass
+        if again:
+            assert "tested: " in one.enable() and os.listdir(one.directory) == []
+    one.disable()
+    assert not one.is_mounted() and os.listdir(one.directory) == [".wayback"]
+
+
+def test_a_shell_in_the_directory(machine):
+    one = machine(systemd=False)
+    script = f"venable --root {one.root} . && pwd; cd . && vstatus"
+    result = subprocess.run(["sh", "-c", script], cwd=one.directory, check=False, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, env=one.environment(), timeout=LIMIT, stdin=subprocess.DEVNULL)
+    assert result.returncode == 0 and result.stdout.count("run `cd .` to enter the mount") == 1, result.stdout
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+def test_systemd_accepts_the_unit(machine):
+    one = machine(systemd=True, user=NOBODY)
+    one.enable("-o", "history=close,fsname=a$b%c")
+    path = one.root / USER_UNIT.format(instance(one.directory))
+    result = run("systemd-analyze", "verify", "--user", "--man=no", path, check=False,
+                 env=dict(one.environment(), XDG_RUNTIME_DIR=str(one.root)))
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_the_verbs(machine):
+    one = machine(systemd=False)
+    wayback = one.programs.directory / "wayback"
+    for verb in ("enable", "disable"):
+        assert f"wayback {verb} [OPTION" in run(wayback, verb, "--help", env=one.environment()).stdout
+    result = run(wayback, "enable", "--root", one.root, one.directory, env=one.environment(), cwd="/")
+    assert "is recorded" in result.stdout
+    result = run(wayback, "disable", "--root", one.root, one.directory, env=one.environment(), cwd="/")
+    assert "is a plain directory again" in result.stdout and not one.is_mounted()
