@@ -335,11 +335,32 @@ enum wb_unit_change wb_unit_write(const struct wb_unit *unit, enum wb_way way, b
 
 /* ---- systemd --------------------------------------------------------------------------------------------- */
 
-/* 0, or WB_EXIT_FAILED after an error line with the last line of the output. */
+/* The last reason that the daemon of the unit has given, from the journal; g_free. NULL: there is none. */
+static char *reason_of(const struct wb_unit *unit, enum wb_way way)
+{
+    const char *arguments[] = {"journalctl", "--quiet", "--no-pager", "--output=cat", "--lines=20",
+                               way == WB_WAY_USER ? "--user-unit" : "--unit", unit->name, NULL};
+    g_autofree char *output = NULL;
+    g_auto(GStrv) lines = NULL;
+    char *reason = NULL;
+
+    if (wb_program_run(arguments, -1, &output) != 0)
+        return NULL;
+    lines = g_strsplit(output, "\n", -1);
+    for (char **line = lines; *line; line++) {
+        if (!g_str_has_prefix(*line, "wayback: "))
+            continue;
+        g_free(reason);
+        reason = g_strdup(*line + strlen("wayback: "));
+    }
+    return reason;
+}
+
+/* 0, or WB_EXIT_FAILED after an error line with the reason of the daemon, or the last line of the output. */
 static int systemctl(const struct wb_unit *unit, enum wb_way way, const char *verb, bool with_unit)
 {
     const char *arguments[6];
-    g_autofree char *output = NULL, *last = NULL;
+    g_autofree char *output = NULL, *last = NULL, *reason = NULL;
     const char *user = way == WB_WAY_USER ? " --user" : "";
     int n = 0, status;
 
@@ -353,6 +374,9 @@ static int systemctl(const struct wb_unit *unit, enum wb_way way, const char *ve
     status = wb_program_run(arguments, -1, &output);
     if (status == 0)
         return 0;
+    reason = strcmp(verb, "restart") == 0 ? reason_of(unit, way) : NULL;
+    if (reason)
+        return wb_cli_fail(NULL, "%s", reason);
     last = wb_program_last_line(output);
     return wb_cli_fail(unit->directory, "systemctl%s %s failed: %s; see: systemctl%s status '%s'", user, verb,
                        *last ? last : "no output", user, unit->name);
@@ -407,8 +431,11 @@ int wb_unit_remove(const struct wb_unit *unit, enum wb_way way)
     g_autofree char *path = file_of(unit, way), *former = NULL, *text = NULL;
     int r = 0, status = 0;
 
-    if (way == WB_WAY_USER || way == WB_WAY_SYSTEM)
+    if (way == WB_WAY_USER || way == WB_WAY_SYSTEM) {
+        /* If it did not start, systemd may be about to try again. */
+        systemctl(unit, way, "stop", true);
         status = systemctl(unit, way, "disable", true);
+    }
     if (way == WB_WAY_FSTAB) {
         if (g_file_get_contents(path, &former, NULL, NULL)) {
             text = wb_fstab_without(former, unit->directory);

@@ -193,12 +193,15 @@ static int restart(struct wb_mount *mount)
 {
     g_autoptr(GPtrArray) holders = wb_busy_find(unit.directory, (pid_t)mount->hello.pid);
     g_autofree char *text = wb_busy_print(holders), *said = NULL;
+    int r;
 
     close(mount->root_fd);
     mount->root_fd = -1;
     if (holders->len == 0 && (dry_run || wb_unit_unmount(&unit, &said) == 0)) {
-        report("mounted again, with the new options:", "would mount again, with the new options:", unit.directory);
-        return dry_run ? 0 : wb_unit_start(&unit, way);
+        r = dry_run ? 0 : wb_unit_start(&unit, way);
+        if (r == 0)
+            report("mounted again, with the new options:", "would mount again, with the new options:", unit.directory);
+        return r;
     }
     wb_cli_warn(unit.directory, "the new options hold from the next mount on; it is in use by %s",
                 *text ? text : "others");
@@ -207,14 +210,18 @@ static int restart(struct wb_mount *mount)
 
 static int mount_now(struct wb_mount *mount, enum wb_unit_change change)
 {
+    int r;
+
     if (mount && change == WB_UNIT_CHANGED)
         return restart(mount);
     if (mount && change == WB_UNIT_NEW)
         printf("%s is mounted already, by process %u\n", unit.directory, mount->hello.pid);
     if (mount)
         return 0;
-    report("mounted", "would mount", unit.directory);
-    return dry_run ? 0 : wb_unit_start(&unit, way);
+    r = dry_run ? 0 : wb_unit_start(&unit, way);
+    if (r == 0)
+        report("mounted", "would mount", unit.directory);
+    return r;
 }
 
 /* ---- the policy ------------------------------------------------------------------------------------------ */
