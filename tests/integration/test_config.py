@@ -36,8 +36,13 @@ def editor(maker, body):
     return f"'{path}' --wait"
 
 
-def copies():
-    return {name for name in os.listdir("/tmp") if name.startswith("wayback-config-")}
+@pytest.fixture(name="copies", autouse=True)
+def fixture_copies(maker, monkeypatch):
+    """The directory for the copies that are edited."""
+    place = maker.scratch / "copies"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    return place
 
 
 def test_show_and_get(place):
@@ -93,29 +98,27 @@ def test_wrong_usage(place, arguments, word):
     assert word in config(place, place.path, *arguments, status=2)
 
 
-def test_an_edit_is_applied(place, maker):
+def test_an_edit_is_applied(place, maker, copies):
     """$VISUAL before $EDITOR, with its options; a copy, in a directory of ours, that is gone then."""
-    before = copies()
     command = editor(maker, 'sed -i "s/^keep = .*/keep = 12d/" "$2"; touch "$2~"')
     assert config(place, place.path, "edit", VISUAL=command, EDITOR="false") == f"{place.config}: applied\n"
     assert config(place, place.path, "get", "keep") == "12d\n"
-    assert re.fullmatch(r"--wait /tmp/wayback-config-\w+/wayback\.conf\n", (maker.scratch / "edited").read_text())
+    assert re.fullmatch(rf"--wait {copies}/wayback-config-\w+/wayback\.conf\n", (maker.scratch / "edited").read_text())
     assert config(place, place.path, "edit", VISUAL="", EDITOR=command) == f"{place.config}: nothing to change\n"
     assert "failed with status 1; nothing was applied" in config(place, place.path, "edit", VISUAL="false", status=1)
     command = editor(maker, 'echo "[snapshots]" >"$2"')
     assert "would be applied" in config(place, "-n", place.path, "edit", VISUAL=command)
-    assert config(place, place.path, "get", "keep") == "12d\n" and copies() == before
+    assert config(place, place.path, "get", "keep") == "12d\n" and os.listdir(copies) == []
 
 
-def test_a_mistake_is_shown_and_nothing_applied(place, maker):
+def test_a_mistake_is_shown_and_nothing_applied(place, maker, copies):
     """Without a terminal it ends; the text is not lost."""
     command = editor(maker, 'echo "keep = forever and a day" >"$2"')
-    before = copies()
     said = config(place, place.path, "edit", VISUAL=command, status=1)
     assert f"{place.config}:1:1: " in said and "/proc/" not in said and "nothing was applied, because of " in said
-    [copy] = copies() - before
-    assert f"your text remains in /tmp/{copy}/wayback.conf" in said
-    run("rm", "-r", f"/tmp/{copy}")
+    [copy] = copies.iterdir()
+    assert f"your text remains in {copy}/wayback.conf" in said
+    assert (copy / "wayback.conf").read_text() == "keep = forever and a day\n"
     assert config(place, place.path, "get", "keep") == "7d\n"
 
 
@@ -136,11 +139,8 @@ def test_on_a_terminal_it_offers_to_edit_again(place, maker):
 
 def test_a_change_by_another_program_is_not_lost(place, maker):
     command = editor(maker, f'vconfig {place.path} set keep 8d; sed -i "s/^keep = .*/keep = 9d/" "$2"')
-    before = copies()
     assert "it was changed meanwhile by another program" in config(place, place.path, "edit", VISUAL=command, status=1)
     assert config(place, place.path, "get", "keep") == "8d\n"
-    for copy in copies() - before:
-        run("rm", "-r", f"/tmp/{copy}")
 
 
 def test_a_file_with_mistakes(place):

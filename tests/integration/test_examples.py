@@ -79,6 +79,10 @@ class World:
         for name in ("disk", "srv"):
             if f"/mnt/{name}" in command:
                 (self.root / "mnt" / name).mkdir()
+        helper = self.root / "system/sbin/mount.wayback"
+        for name in ("home/Documents", "system/etc", "system/sbin"):
+            (self.root / name).mkdir(parents=True)
+        shutil.copy("/bin/true", helper)
         ssh = self.root / "bin/ssh"
         ssh.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n', encoding="ascii")
         ssh.chmod(0o755)
@@ -141,7 +145,10 @@ class World:
         for undo in sorted((self.root / "SRC/.wayback/objects").glob("*/*.undo"))[:1]:
             command = re.sub(r"\b[0-9a-f]{16}-[0-9a-f]{16}\b", undo.stem, command)
             command = command.replace("objects/2c/", f"objects/{undo.parent.name}/")
-        return re.sub(r"(?<= )/(mnt|tmp)\b", rf"{self.root}/\1", command)
+        command = re.sub(r"(?<=[ =])/(mnt|tmp)\b", rf"{self.root}/\1", command)
+        if command.startswith("vdisable"):
+            command = f"venable ~/Documents >/dev/null && {command}"
+        return re.sub(r"\b(venable|vdisable)\b", rf"\1 --root {self.root}/system", command)
 
     def run(self):
         """(exit status, output), in a world in which /srv is ours; all questions are answered with yes."""
@@ -162,7 +169,7 @@ class World:
         os.write(mine, b"y\n")
         environment = self.clock.environment()
         environment.update(HOME=str(self.root / "home"), PATH=f"{self.root / 'bin'}:{environment['PATH']}", TZ="UTC",
-                           WAYBACK_PAGER="cat")
+                           WAYBACK_PAGER="cat", EDITOR="true")
         environment.pop("XDG_RUNTIME_DIR", None)
         # The mount namespace is that of the tests already (conftest), and the daemon's, which some requests ask for.
         for target, origin in bound.items():

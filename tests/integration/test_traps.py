@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from mounts import LIMIT, mounted_at, run
+from mounts import LIMIT, NOBODY, mounted_at, run
 
 
 def refuse(programs, *arguments):
@@ -95,11 +95,8 @@ def test_a_tree_is_mounted_once(maker, programs):
     assert said == f"{source} is mounted already, in place (pid {mount.process.pid}). To unmount: umount {source}"
 
 
-def test_a_user_unmounts_with_fusermount3(user_mount):
-    command = [*user_mount._as(user_mount.user), user_mount.programs.directory / "wayback", user_mount.source,
-               user_mount.path.with_name("other")]
-    user_mount.path.with_name("other").mkdir()
-    result = run(*command, check=False, env=user_mount.programs.environment(), timeout=LIMIT)
+def test_a_user_unmounts_with_fusermount3(user_mount, maker):
+    result = user_mount.run_tool("wayback", user_mount.source, maker.point(NOBODY))
     assert result.returncode == 1
     assert f"is mounted at {user_mount.path} (pid {user_mount.process.pid}). " \
            f"To unmount: fusermount3 -u {user_mount.path}" in result.stdout
@@ -139,4 +136,15 @@ def test_a_dry_run_mounts_nothing(maker, programs):
     subprocess.run([programs.directory / "wayback", "-n", source], check=True, env=programs.environment(), timeout=LIMIT)
     assert mounted_at(source)  # the dead mount is still there
     run("umount", "-l", source)
+    mount.kill(check=False)
+
+
+def test_a_dry_run_of_a_user_leaves_a_dead_mount(maker, programs):
+    """A mount would take it away first."""
+    source = maker.tree(owner=NOBODY)
+    mount = maker.mount(source=source, path=source, user=NOBODY)
+    mount.process.kill()
+    mount.process.wait()
+    run("setpriv", f"--reuid={NOBODY[0]}", f"--regid={NOBODY[1]}", "--clear-groups", programs.directory / "wayback", "-n", source, env=programs.environment(), timeout=LIMIT)
+    assert mounted_at(source)
     mount.kill(check=False)

@@ -313,7 +313,8 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options, s
     r = make_numbers(session, why);
     if (r == 0)
         r = resolve_paths(session, options, &store, why);
-    if (r == 0)
+    /* Behind a dead mount, SRC can only be checked once that is gone. */
+    if (r == 0 && !(options->dry_run && wb_detach_is_dead(session->mountpoint)))
         r = open_source(session, why);
     if (r < 0 || options->dry_run) {
         wb_session_free(session);
