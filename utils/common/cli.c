@@ -152,6 +152,45 @@ static char **split_short_options(const GOptionEntry *options, char **arguments)
     return (char **)g_ptr_array_free(split, FALSE);
 }
 
+/* The option that `argument` is, with its value, here or in `next`; NULL: another one. */
+static const GOptionEntry *option_of(const GOptionEntry *options, const char *argument, const char *next,
+                                     const char **value)
+{
+    for (; options->long_name; options++) {
+        g_autofree char *name = g_strdup_printf("--%s", options->long_name);
+        size_t length = strlen(name);
+
+        *value = next;
+        if (strcmp(argument, name) == 0 ||
+            (options->short_name && argument[0] == '-' && argument[1] == options->short_name && !argument[2]))
+            return options;
+        *value = argument + length + 1;
+        if (strncmp(argument, name, length) == 0 && argument[length] == '=')
+            return options;
+    }
+    return NULL;
+}
+
+/* For a number that is none, GOption says only "Cannot parse integer value". -1: nothing is wrong with numbers. */
+static int complain_of_number(const GOptionEntry *options, char **arguments)
+{
+    for (; *arguments && strcmp(*arguments, "--") != 0; arguments++) {
+        const char *value = NULL;
+        const GOptionEntry *option = option_of(options, *arguments, arguments[1], &value);
+        char *end;
+
+        if (!option || !value || (option->arg != G_OPTION_ARG_INT && option->arg != G_OPTION_ARG_INT64))
+            continue;
+        g_ascii_strtoll(value, &end, 0);
+        if (end > value && !*end)
+            continue;
+        if (*value == '~' && strspn(value + 1, "0123456789") == strlen(value + 1) && value[1])
+            return wb_cli_usage("--%s takes a number: %s", option->long_name, value + 1);
+        return wb_cli_usage("--%s takes a number, such as 1; '%s' is none", option->long_name, value);
+    }
+    return -1;
+}
+
 static bool is_stopped(void *data)
 {
     (void)data;
@@ -183,6 +222,7 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
     g_autoptr(GOptionContext) context = g_option_context_new(NULL);
     g_autofree char *description = NULL;
     g_autoptr(GError) error = NULL;
+    g_auto(GStrv) given = NULL;
     int count, r;
 
     the_cli = cli;
@@ -199,8 +239,11 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
         g_option_context_add_main_entries(context, mounting, NULL);
     g_option_context_add_main_entries(context, common, NULL);
     split = split_short_options(options, *argv);
-    if (!g_option_context_parse_strv(context, &split, &error))
-        return wb_cli_usage("%s", error->message);
+    given = g_strdupv(split);
+    if (!g_option_context_parse_strv(context, &split, &error)) {
+        r = g_error_matches(error, G_OPTION_ERROR, G_OPTION_ERROR_BAD_VALUE) ? complain_of_number(options, given) : -1;
+        return r >= 0 ? r : wb_cli_usage("%s", error->message);
+    }
     if (version) {
         printf("%s (Wayback) %s\n", cli->name, WAYBACK_VERSION);
         return WB_EXIT_OK;

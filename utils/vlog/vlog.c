@@ -3,6 +3,7 @@
 #include "common/cli.h"
 #include "common/pager.h"
 #include "common/snapshots.h"
+#include "common/text.h"
 #include <errno.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -106,6 +107,22 @@ static int fail(const char *path, int error)
                                                      : wb_errno_text(error));
 }
 
+/* "No changes of f by a command containing 'cleanup.sh'." */
+static void print_none(const struct wb_place *place)
+{
+    g_autofree char *shown = wb_text_printable(place->given), *command = NULL, *who = NULL;
+
+    if (!since_text && !until_text && !who_text && !command_text) {
+        printf("%s: nothing recorded; it has not changed since the history began\n", shown);
+        return;
+    }
+    command = wb_text_printable(command_text ? command_text : "");
+    who = wb_text_printable(who_text ? who_text : "");
+    printf("No changes of %s%s%s%s%s%s%s.\n", shown, who_text ? " by " : "", who,
+           command_text ? " by a command containing '" : "", command, command_text ? "'" : "",
+           since_text || until_text ? " in that time" : "");
+}
+
 static void list(const struct wb_place *place)
 {
     struct walk *walk = walk_new(place, &wanted);
@@ -124,10 +141,7 @@ static void list(const struct wb_place *place)
     if (r < 0)
         fail(place->given, r);
     else if (r > 0 && count == 0 && !json && !wb_cli_interrupted())
-        printf("%s: nothing recorded%s\n", place->given,
-               since_text || until_text || who_text || command_text
-                   ? " that matches"
-                   : "; it has not changed since the history began");
+        print_none(place);
 }
 
 /* What there is, oldest first; *last becomes the newest `when`. 0 or -errno. */

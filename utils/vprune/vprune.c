@@ -225,7 +225,10 @@ static int prune_tree(const char *path)
     if (!place)
         return 0;
     if (*place->path || *place->mount->prefix) {
-        wb_cli_fail(path, "is a part of a tree; --before works on whole trees: name its root");
+        g_autofree char *text = wb_text_shell(before_text), *word = wb_text_shell(path);
+
+        wb_cli_fail(path, "--before works on whole trees (root: %s). For one path: wayback rm --before %s %s",
+                    *place->mount->prefix ? place->mount->hello.source : place->mount->point, text, word);
         return 0;
     }
     if (wb_time_past(place, "--before", before_text, &before) != 0)

@@ -118,6 +118,8 @@ static int send_once(const char *given, unsigned flags, struct wb_copy_point *fr
 static int parse_since(struct wb_copy_point *ret)
 {
     *ret = (struct wb_copy_point){0};
+    if (since_option && !*since_option)
+        return wb_cli_usage("--since is empty: did `vreceive --status` fail?");
     if (since_option && wb_copy_point_parse(since_option, ret) < 0)
         return wb_cli_usage("--since: '%s' is invalid; use the output of `vreceive --status`, or 0", since_option);
     return 0;
