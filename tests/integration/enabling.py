@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A machine for `wayback enable`: a root directory with units and fstab, and a systemctl that does what systemd would."""
+import contextlib
 import os
 import subprocess
 import time
@@ -44,6 +45,17 @@ elif verb == "restart":
         command[0] = daemon
     sys.exit(subprocess.run(command, stdin=subprocess.DEVNULL).returncode)
 '''
+
+
+def all_of_terminal(fd):
+    """What was written to it, the echo of the input included."""
+    os.set_blocking(fd, False)
+    text = b""
+    with contextlib.suppress(OSError):  # the end, or nothing more
+        while part := os.read(fd, 4096):
+            text += part
+    os.close(fd)
+    return text.decode()
 
 
 class Machine:

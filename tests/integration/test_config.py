@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from enabling import all_of_terminal
 from mounts import LIMIT, NOBODY, mounted_at, run
 
 
@@ -130,9 +131,8 @@ def test_on_a_terminal_it_offers_to_edit_again(place, maker):
     result = subprocess.run([place.programs.directory / "vconfig", place.path, "edit"], stdin=theirs, stderr=theirs,
                             stdout=subprocess.PIPE, check=False, timeout=LIMIT, cwd="/",
                             env=dict(place.programs.environment(), VISUAL=command))
+    said = all_of_terminal(mine)
     os.close(theirs)
-    said = os.read(mine, 4096).decode()
-    os.close(mine)
     assert result.returncode == 0 and "edit it again? [Y/n]" in said and "keep = 5 of them: invalid" in said
     assert config(place, place.path, "get", "keep") == "5d\n"
 

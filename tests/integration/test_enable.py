@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from enabling import Machine
+from enabling import Machine, all_of_terminal
 from mounts import LIMIT, NOBODY, run
 
 USER_UNIT = "config/systemd/user/wayback@{}.service"
@@ -240,9 +240,8 @@ def test_forget_history(machine, maker):
     result = subprocess.run(one.command(one.programs.directory / "vdisable", "--root", one.root, "--forget-history",
                                         one.directory), check=False, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE,
                             env=one.environment(), timeout=LIMIT)
+    asked = all_of_terminal(mine)
     os.close(theirs)
-    asked = os.read(mine, 4096).decode()
-    os.close(mine)
     assert result.returncode == 1 and "remove all past states of " in asked and str(store) in asked
     assert one.is_mounted()
     said = one.disable("--forget-history", "-y")

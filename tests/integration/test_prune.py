@@ -338,7 +338,7 @@ def test_permissions_and_scope(mount):
     (mount.path / "dir").mkdir(0o755)
     os.chmod(mount.path, 0o755)
     for arguments, status, text in (
-            (["-y", "--before", "0s", mount.path / "dir"], 1, "part of a tree"),
+            (["-y", "--before", "0s", mount.path / "dir"], 1, "works on whole trees (root: "),
             (["--before", "0s", mount.path], 1, "use -y"), (["-y", mount.path], 2, "--before"),
             (["-y", "--before", "~1", mount.path], 2, "")):
         assert text in mount.tool("vprune", *arguments, status=status).stdout

@@ -25,16 +25,17 @@ static const GOptionEntry options[] = {
 
 static const struct wb_cli cli = {
     .name = "vconfig",
-    .arguments = "DIR [show | edit | check | get KEY | set KEY VALUE | unset KEY]",
+    .arguments = "DIR [ACTION [KEY [VALUE]]]",
     .path_word = "DIR",
-    .summary = "Shows or changes the settings of a tree (its wayback.conf): how long versions are kept, automatic\n"
-               "snapshots, paths that are not recorded. A change is checked, applied only if it is correct, and read\n"
-               "by the daemon at once. KEY may have its section before it, as in history.keep.",
+    .summary = "Shows or changes the settings of a tree (its wayback.conf): how long versions\n"
+               "are kept, automatic snapshots, paths that are not recorded. ACTION is show (the\n"
+               "default), edit, check, get KEY, set KEY VALUE or unset KEY. Changes are applied\n"
+               "only if they are correct. KEY may have its section before it: history.keep.",
     .examples = "  vconfig ~/work                    show the settings\n"
                 "  vconfig ~/work edit               change them in an editor\n"
                 "  vconfig ~/work get keep           print one of them\n"
                 "  vconfig ~/work set keep 30d       keep every version for 30 days\n"
-                "  vconfig ~/work set max-size 20G   delete older versions once the history takes 20 GiB\n"
+                "  vconfig ~/work set max-size 20G   delete older versions beyond 20 GiB\n"
                 "  vconfig ~/work unset max-size     remove that limit\n"
                 "  vconfig ~/work check              list mistakes, with line and column\n",
     .plain = true,

@@ -28,9 +28,9 @@ static char *root;
 static gboolean forget, yes, dry_run;
 
 static const GOptionEntry options[] = {
-    {"forget-history", 0, 0, G_OPTION_ARG_NONE, &forget, "Remove the history as well: no past state remains", NULL},
+    {"forget-history", 0, 0, G_OPTION_ARG_NONE, &forget, "Remove the history: no past state remains", NULL},
     {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Do not ask", NULL},
-    {"root", 0, 0, G_OPTION_ARG_FILENAME, &root, "Look for systemd, units and fstab below ROOT (for tests)", "ROOT"},
+    {"root", 0, 0, G_OPTION_ARG_FILENAME, &root, "Use systemd and fstab below ROOT (for tests)", "ROOT"},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_END,
 };
@@ -39,8 +39,9 @@ static const struct wb_cli cli = {
     .name = "vdisable",
     .arguments = "DIR",
     .path_word = "DIR",
-    .summary = "Ends the recording of DIR: unmounts it, and removes the unit of systemd or the line of fstab that\n"
-               "venable wrote. DIR is a plain directory again. Its history remains, and venable continues it.",
+    .summary = "Ends the recording of DIR: unmounts it, and removes the unit of systemd or the\n"
+               "line of fstab that venable wrote. DIR is a plain directory again. Its history\n"
+               "remains, and venable continues it.",
     .examples = "  vdisable ~/Documents                        unmount it, and keep its history\n"
                 "  vdisable -y --forget-history ~/Documents    remove its whole history as well\n"
                 "  vdisable -n ~/Documents                     only show what would be done\n",

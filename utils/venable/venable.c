@@ -24,17 +24,17 @@ static char *keep, *max_size, *mount_options, *root;
 static gboolean for_user, for_system, by_fstab, dry_run;
 
 static const GOptionEntry options[] = {
-    {"keep", 0, 0, G_OPTION_ARG_STRING, &keep, "Keep every version for AGE, such as 30d", "AGE"},
+    {"keep", 0, 0, G_OPTION_ARG_STRING, &keep, "Keep every version for AGE, as in 30d", "AGE"},
     {"max", 0, 0, G_OPTION_ARG_STRING, &max_size,
-     "Delete older versions once the history takes SIZE, such as 20G", "SIZE"},
+     "Delete older ones beyond SIZE, as in 20G", "SIZE"},
     {"user", 0, 0, G_OPTION_ARG_NONE, &for_user,
-     "Write a unit of your own systemd (the default, except for root)", NULL},
+     "Use your own systemd (the default)", NULL},
     {"system", 0, 0, G_OPTION_ARG_NONE, &for_system,
-     "Use wayback@.service of the system (the default for root)", NULL},
+     "Use wayback@.service (root's default)", NULL},
     {"fstab", 0, 0, G_OPTION_ARG_NONE, &by_fstab,
-     "Write a line of /etc/fstab (root, the default without systemd)", NULL},
+     "Use fstab (root's default without systemd)", NULL},
     {"options", 'o', 0, G_OPTION_ARG_STRING, &mount_options, "Mount options, as of wayback -o", "OPTION,..."},
-    {"root", 0, 0, G_OPTION_ARG_FILENAME, &root, "Look for systemd, units and fstab below ROOT (for tests)", "ROOT"},
+    {"root", 0, 0, G_OPTION_ARG_FILENAME, &root, "Use systemd and fstab below ROOT (for tests)", "ROOT"},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_END,
 };
@@ -43,13 +43,12 @@ static const struct wb_cli cli = {
     .name = "venable",
     .arguments = "DIR",
     .path_word = "DIR",
-    .summary = "Makes DIR recorded from now on and after each boot: mounts it over itself by a unit of systemd or a\n"
-               "line of fstab, sets how long versions are kept, and tests it. If DIR is enabled already, only what\n"
-               "differs is changed. vdisable ends it.",
-    .examples = "  venable ~/Documents                        record it from now on\n"
-                "  venable ~/Documents --keep 30d --max 20G   30 days, and older versions up to 20 GiB\n"
+    .summary = "Records DIR from now on and after each boot: mounts it over itself by a unit of\n"
+               "systemd or a line of fstab, sets how long versions are kept, and tests it.\n"
+               "A second call changes only what differs. vdisable ends it.",
+    .examples = "  venable ~/Documents --keep 30d --max 20G   record it from now on\n"
                 "  venable -n ~/Documents                     only show what would be done\n"
-                "  venable -o store=/mnt/disk/history ~/Documents  keep the history on another disk\n",
+                "  venable -o store=/mnt/disk/h ~/Documents   the history on another disk\n",
     .plain = true,
     .timeless = true,
     .paths_min = 1,

@@ -106,8 +106,8 @@ static int report_holder(const struct holder *holder, bool ending, const char *h
     comm = open(path, O_RDONLY | O_CLOEXEC);
     if (comm >= 0 && wb_pread_full(comm, command, sizeof(command) - 1, 0, &length) == 0 && length > 0)
         command[length - 1] = '\0';
-    return wb_error_set(why, -EBUSY, "the store %s is in use by process %lu (%s); unmount it there, or end that process", home, pid,
-                        command[0] ? command : "not seen from here");
+    return wb_error_set(why, -EBUSY, "the store %s is in use by process %lu (%s); unmount it there, or end that "
+                        "process", home, pid, command[0] ? command : "not seen from here");
 }
 
 /*
