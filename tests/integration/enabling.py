@@ -48,7 +48,7 @@ elif verb == "restart":
 
 
 def all_of_terminal(fd):
-    """What was written to it, the echo of the input included."""
+    """All output on it, with the echo of the input."""
     os.set_blocking(fd, False)
     text = b""
     with contextlib.suppress(OSError):  # the end, or nothing more

@@ -182,6 +182,17 @@ def test_a_start_that_fails_leaves_nothing(machine):
     assert one.files() == before and not one.is_mounted()
 
 
+def test_systemd_that_is_not_reached(machine):
+    """In a session without a bus, say: the directory is a plain one nevertheless, and no unit is left."""
+    one = machine(systemd=True, user=NOBODY)
+    one.enable()
+    for verb in ("stop", "disable", "daemon-reload"):
+        (one.root / f"fails-{verb}").touch()
+    said = one.disable(status=1)
+    assert said.count("systemctl --user disable failed") == 1 and "stop failed" not in said and not one.is_mounted()
+    assert [name for name in one.files() if "wayback" in name] == []
+
+
 def test_one_way_at_a_time(machine):
     one = machine(systemd=True)
     one.enable()
@@ -253,6 +264,29 @@ def test_forget_history(machine, maker):
     one.disable("--forget-history", "-y")
     assert os.listdir(one.directory) == ["f"]
     assert "nothing to change" in one.disable("--forget-history", "-y")
+
+
+def test_a_history_in_use_is_not_removed(machine, maker):
+    """The tree is mounted at another place; its daemon has the store."""
+    one = machine(systemd=False)
+    mount = maker.mount(source=one.directory)
+    (mount.path / "f").write_bytes(b"x")
+    assert "it is in use by another process, perhaps by a mount" in one.disable("--forget-history", "-y", status=1)
+    assert (one.directory / ".wayback/header").exists() and "create" in mount.tool("vstat", mount.path / "f").stdout
+    mount.stop()
+    one.disable("--forget-history", "-y")
+    assert os.listdir(one.directory) == ["f"]
+
+
+def test_a_link_to_fstab_stays(machine):
+    one = machine(systemd=False)
+    real = one.root / "config/fstab"
+    real.write_text("# mine\n", encoding="utf-8")
+    one.fstab.symlink_to("../config/fstab")
+    one.enable()
+    assert one.fstab.is_symlink() and "wayback" in real.read_text(encoding="utf-8")
+    one.disable()
+    assert one.fstab.is_symlink() and real.read_text(encoding="utf-8") == "# mine\n"
 
 
 def test_names_that_are_not_enabled(machine, maker):

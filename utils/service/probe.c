@@ -8,19 +8,30 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define NAME ".wayback-test-XXXXXX"
 #define BEFORE "before\n"
 #define AFTER "after\n"
 
-/* A whole write of the file, from open to close. 0 or -errno. */
-static int save(const char *path, const char *text, int flags)
+/*
+ * A whole write of the file, from open to close. Users who may write in the directory could put another file in its
+ * place: only the one that was created is changed. 0 or -errno.
+ */
+static int save(const char *path, const char *text, const struct stat *created)
 {
-    int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, 0600), r;
+    int fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), r = 0;
+    struct stat st;
 
     if (fd < 0)
         return -errno;
-    r = wb_fd_write(fd, text, strlen(text), 0);
+    if (fstat(fd, &st) < 0 || st.st_dev != created->st_dev || st.st_ino != created->st_ino || st.st_nlink != 1)
+        r = -ESTALE;
+    else if (ftruncate(fd, 0) < 0)
+        r = -errno;
+    if (r == 0)
+        r = wb_fd_write(fd, text, strlen(text), 0);
     return close(fd) < 0 && r == 0 ? -errno : r;
 }
 
@@ -41,15 +52,15 @@ static int look_back(const struct wb_mount *mount, const char *path, int64_t whe
     return length == sizeof(BEFORE) - 1 && memcmp(text, BEFORE, sizeof(BEFORE) - 1) == 0 ? 0 : -EBADMSG;
 }
 
-static int change_and_look_back(const struct wb_mount *mount, const char *path)
+static int change_and_look_back(const struct wb_mount *mount, const char *path, const struct stat *created)
 {
     g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
-    int r = save(path, BEFORE, 0);
+    int r = save(path, BEFORE, created);
 
     if (r == 0)
         r = wb_request_hello(mount->root_fd, hello);
     if (r == 0)
-        r = save(path, AFTER, O_TRUNC);
+        r = save(path, AFTER, created);
     return r < 0 ? r : look_back(mount, path, hello->now);
 }
 
@@ -58,11 +69,12 @@ int wb_probe(const struct wb_mount *mount, const char *directory)
     g_autofree char *path = g_build_filename(directory, NAME, NULL), *name = NULL;
     struct wb_control_erased erased;
     int fd = mkstemp(path), r, removed;
+    struct stat created;
 
-    if (fd < 0)
+    if (fd < 0 || fstat(fd, &created) < 0)
         return wb_cli_fail(directory, "is mounted, but the test file cannot be created (%s)", wb_errno_text(errno));
     close(fd);
-    r = change_and_look_back(mount, path);
+    r = change_and_look_back(mount, path, &created);
     name = g_path_get_basename(path);
     removed = wb_request_erase(mount->root_fd, name, WB_CONTROL_ERASE_PRESENT, 0, &erased);
     if (r == -EBADMSG)

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -104,6 +105,16 @@ char *wb_unit_describe(const struct wb_unit *unit, enum wb_way way)
     return g_strdup_printf("the %s %s", way == WB_WAY_USER ? "user unit" : "system unit", unit->name);
 }
 
+/* The link that `systemctl enable` makes. */
+static char *wanted_file(const struct wb_unit *unit, enum wb_way way)
+{
+    g_autofree char *user = user_file(unit), *directory = g_path_get_dirname(user);
+
+    if (way == WB_WAY_USER)
+        return g_build_filename(directory, "default.target.wants", unit->name, NULL);
+    return g_strdup_printf("%s/etc/systemd/system/multi-user.target.wants/%s", unit->root, unit->name);
+}
+
 static bool exists(const char *path)
 {
     struct stat st;
@@ -113,9 +124,7 @@ static bool exists(const char *path)
 
 enum wb_way wb_unit_find(const struct wb_unit *unit)
 {
-    g_autofree char *user = user_file(unit), *fstab = fstab_file(unit);
-    g_autofree char *wanted = g_strdup_printf("%s/etc/systemd/system/multi-user.target.wants/%s", unit->root,
-                                              unit->name);
+    g_autofree char *user = user_file(unit), *fstab = fstab_file(unit), *wanted = wanted_file(unit, WB_WAY_SYSTEM);
 
     if (exists(user))
         return WB_WAY_USER;
@@ -280,9 +289,11 @@ int wb_unit_check(const struct wb_unit *unit, enum wb_way way)
     return 0;
 }
 
-/* Beside the file and renamed, with the mode and the owner of a former file. 0 or -errno. */
-static int write_file(const char *path, const char *text)
+/* Beside the file and renamed, with the mode and the owner of a former file, also of one behind a link. 0 or -errno. */
+static int write_file(const char *given, const char *text)
 {
+    g_autofree char *real = realpath(given, NULL);
+    const char *path = real ? real : given;
     g_autofree char *directory = g_path_get_dirname(path), *new = g_strdup_printf("%s.wayback-new", path);
     struct stat st;
     mode_t mode = 0644;
@@ -382,6 +393,16 @@ static int systemctl(const struct wb_unit *unit, enum wb_way way, const char *ve
                        *last ? last : "no output", user, unit->name);
 }
 
+/* If it did not start, systemd may be about to try again. Nothing is mounted any more, so that nothing is reported. */
+static void stop(const struct wb_unit *unit, enum wb_way way)
+{
+    const char *user[] = {"systemctl", "--user", "stop", unit->name, NULL};
+    const char *system[] = {"systemctl", "stop", unit->name, NULL};
+    g_autofree char *output = NULL;
+
+    wb_program_run(way == WB_WAY_USER ? user : system, -1, &output);
+}
+
 int wb_unit_enable(const struct wb_unit *unit, enum wb_way way)
 {
     int r;
@@ -428,13 +449,14 @@ int wb_unit_unmount(const struct wb_unit *unit, char **ret_said)
 
 int wb_unit_remove(const struct wb_unit *unit, enum wb_way way)
 {
-    g_autofree char *path = file_of(unit, way), *former = NULL, *text = NULL;
+    g_autofree char *path = file_of(unit, way), *former = NULL, *text = NULL, *wanted = wanted_file(unit, way);
     int r = 0, status = 0;
 
     if (way == WB_WAY_USER || way == WB_WAY_SYSTEM) {
-        /* If it did not start, systemd may be about to try again. */
-        systemctl(unit, way, "stop", true);
+        stop(unit, way);
         status = systemctl(unit, way, "disable", true);
+        /* In case systemd was not reached. */
+        unlink(wanted);
     }
     if (way == WB_WAY_FSTAB) {
         if (g_file_get_contents(path, &former, NULL, NULL)) {

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 /* A program that has just ended may still close its files; the daemon then writes its history to the disk. */
@@ -134,11 +135,29 @@ static int remove_store_apart(void)
     return r;
 }
 
+/* The lock of the store, until this process ends. A daemon that mounts the tree elsewhere has it, or vfsck. */
+static int lock_store(void)
+{
+    g_autofree char *path = g_build_filename(settings.store, "lock", NULL);
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    if (fd >= 0 && errno == EWOULDBLOCK)
+        return wb_cli_fail(settings.store, "it is in use by another process, perhaps by a mount of the tree at another "
+                           "place (wayback mounts); nothing was removed");
+    return wb_cli_fail(settings.store, "cannot be locked (%s); nothing was removed", wb_errno_text(errno));
+}
+
 static int forget_history(void)
 {
     bool apart = !wb_path_below(settings.store, unit.directory, NULL);
-    int r = 0;
+    int r = dry_run ? 0 : lock_store();
 
+    if (r != 0)
+        return r;
     report("removed", "would remove", settings.store);
     if (dry_run)
         return 0;
