@@ -628,25 +628,40 @@ int wb_store_dir_fill(int dir_fd)
     return wb_fsync_dir(fd);
 }
 
-/* A symbolic link among the directories of logs would lead out of the store. */
+static bool is_shard_name(const char *name)
+{
+    return strspn(name, "0123456789abcdef") == 2 && !name[2];
+}
+
+/*
+ * A symbolic link among the directories of logs would lead out of the store. Each opening of a store comes here, so the
+ * types are read with the names, where the file system gives them, rather than with 256 calls of stat(2).
+ */
 int wb_store_dir_check(int dir_fd)
 {
-    char path[sizeof(WB_OBJECTS_NAME) + 3];
+    _cleanup_closedir_ DIR *dir = NULL;
+    struct dirent *entry;
     struct stat st;
+    int r = 0;
 
-    for (int i = -1; i < 256; i++) {
-        if (i < 0)
-            snprintf(path, sizeof(path), WB_OBJECTS_NAME);
-        else
-            snprintf(path, sizeof(path), WB_OBJECTS_NAME "/%02x", (unsigned)i & 0xff);
-        if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-            if (errno != ENOENT)
-                return -errno;
-        } else if (!S_ISDIR(st.st_mode)) {
+    if (fstatat(dir_fd, WB_OBJECTS_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (!S_ISDIR(st.st_mode))
+        return -ENOTDIR;
+    dir = wb_opendir_at(dir_fd, WB_OBJECTS_NAME);
+    if (!dir)
+        return -errno;
+    while (wb_next_entry(dir, &entry, &r)) {
+        if (entry->d_type == DT_DIR || !is_shard_name(entry->d_name))
+            continue;
+        if (entry->d_type != DT_UNKNOWN)
             return -ENOTDIR;
-        }
+        if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            r = errno == ENOENT ? 0 : -errno;
+        else if (!S_ISDIR(st.st_mode))
+            return -ENOTDIR;
     }
-    return 0;
+    return r;
 }
 
 /* ---- features of the file system ------------------------------------------------------------- */
