@@ -26,6 +26,7 @@
 #include "disk.h"
 #include "amount.h"
 #include <check.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -71,6 +72,7 @@ static struct {
     size_t length;
     bool watches; /* mappings are noted */
     bool counts;
+    bool prepares;
     enum disk_way way;
     unsigned call;
 } disk;
@@ -601,6 +603,79 @@ static int call_at(bool needs_room, const char *name, int dir, const char *relat
     return 0;
 }
 
+/* ---- the 256 directories of a store ------------------------------------------------------------ */
+
+/*
+ * Most of the time of a trial would be spent on creating and removing these, so a trial leaves them to the next one. They
+ * are empty then, and a store that finds some missing makes them.
+ */
+static struct {
+    char path[PATH_SIZE];
+    pid_t owner; /* 0: there are none */
+} shards;
+
+/* Removes the entries of a shard. False: it is not a directory, or not empty now. */
+static bool empty_shard(int objects, const char *name)
+{
+    int fd = (int)syscall(SYS_openat, objects, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+    bool is_empty = dir;
+
+    while (dir && (entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            is_empty &= syscall(SYS_unlinkat, fd, entry->d_name, entry->d_type == DT_DIR ? AT_REMOVEDIR : 0) == 0;
+    if (dir)
+        closedir(dir);
+    return is_empty;
+}
+
+static bool empty_shards(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    bool is_empty = dir;
+
+    while (is_empty && (entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            is_empty = empty_shard(dirfd(dir), entry->d_name);
+    if (dir)
+        closedir(dir);
+    return is_empty;
+}
+
+void disk_keep_shards(const char *store)
+{
+    g_autofree char *path = g_strdup_printf("%s/objects", store);
+    struct stat st;
+
+    if (shards.owner == 0 && *shards.path && real_stat(AT_FDCWD, path, &st) == 0 && S_ISDIR(st.st_mode) &&
+        (st.st_mode & 07777) == 0700 && empty_shards(path) &&
+        syscall(SYS_renameat2, AT_FDCWD, path, AT_FDCWD, shards.path, 0) == 0)
+        shards.owner = getpid();
+}
+
+/* True: the directory of a store has them now. */
+static bool use_shards(int dir)
+{
+    if (shards.owner != getpid() || syscall(SYS_renameat2, AT_FDCWD, shards.path, dir, "objects", RENAME_NOREPLACE) < 0)
+        return false;
+    shards.owner = 0;
+    return true;
+}
+
+static void drop_shards(void)
+{
+    for (unsigned i = 0; shards.owner == getpid() && i < 256; i++) {
+        g_autofree char *path = g_strdup_printf("%s/%02x", shards.path, i);
+
+        syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+    }
+    if (shards.owner == getpid())
+        ck_assert_int_eq(syscall(SYS_unlinkat, AT_FDCWD, shards.path, AT_REMOVEDIR), 0);
+    memset(&shards, 0, sizeof(shards));
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 static int open_as(int dir, const char *name, int flags, mode_t mode)
@@ -660,6 +735,8 @@ int mkdirat(int dir, const char *name, mode_t mode)
     char path[PATH_SIZE];
     int r;
 
+    if (disk.prepares && strcmp(name, "objects") == 0 && use_shards(dir))
+        return 0;
     if (call_at(true, "mkdir", dir, name, path) < 0)
         return -1;
     if (*path && is_power())
@@ -1202,7 +1279,9 @@ static bool run(const struct disk_trial *trial, enum disk_way way, unsigned numb
     snprintf(shared->last, sizeof(shared->last), "the end");
     *disk.top = 0;
     disk.length = 0;
+    disk.prepares = true;
     snprintf(disk.top, sizeof(disk.top), "%s", trial->prepare());
+    disk.prepares = false;
     disk.length = strlen(disk.top);
     snprintf(disk.aside, sizeof(disk.aside), "%s-aside", disk.top);
     if (way >= DISK_LOSE_ALL)
@@ -1237,6 +1316,7 @@ static bool run(const struct disk_trial *trial, enum disk_way way, unsigned numb
 unsigned disk_each_stop(const struct disk_trial *trial)
 {
     unsigned runs = 0, stride = (unsigned)amount(1, 12), step;
+    const char *base;
     bool is_dense;
 
     if (!shared) {
@@ -1244,6 +1324,8 @@ unsigned disk_each_stop(const struct disk_trial *trial)
         shared = (void *)syscall(SYS_mmap, NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         ck_assert_ptr_ne(shared, MAP_FAILED);
     }
+    base = g_getenv("WAYBACK_TEST_DIR");
+    snprintf(shards.path, sizeof(shards.path), "%s/wayback-shards-%d", base ? base : "/var/tmp", getpid());
     run(trial, DISK_STOP, UINT_MAX);
     for (enum disk_way way = 0; way < DISK_WAYS; way++) {
         if (!((trial->ways ? trial->ways : DISK_KILLS) & 1u << way))
@@ -1253,6 +1335,7 @@ unsigned disk_each_stop(const struct disk_trial *trial)
         for (unsigned number = way % step; !run(trial, way, number); number += step)
             runs++;
     }
+    drop_shards();
     return runs;
 }
 

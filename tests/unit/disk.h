@@ -77,6 +77,12 @@ struct disk_trial {
  */
 unsigned disk_each_stop(const struct disk_trial *trial);
 
+/*
+ * For `clean`, before it removes a store that `prepare` created: keeps its empty directories of logs for the next trial.
+ * A store in a file system that is about to be unmounted must not be given.
+ */
+void disk_keep_shards(const char *store);
+
 /* Returns `data` of the present trial. */
 const void *disk_data(void);
 

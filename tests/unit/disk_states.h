@@ -363,7 +363,10 @@ static inline int remove_one(const char *path, const struct stat *st, int type, 
 
 static inline void clean_tree(void)
 {
+    g_autofree char *home = g_strdup_printf("%s/" WB_STORE_NAME, tree.path);
+
     leave_store();
+    disk_keep_shards(home);
     close(tree.fd);
     g_ptr_array_unref(tree.dirs);
     g_ptr_array_unref(tree.strings);
