@@ -11,6 +11,7 @@
 #include "maintain/rewrite/log_edits.h"
 #include "random_record.h"
 #include "wayback/error.h"
+#include "place.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@
 #define STAY 12
 #define SECTOR 512
 
-static char directory[64];
+static char directory[PLACE_SIZE];
 static int dir_fd;
 static uint64_t begin, border; /* where fillers may be */
 
@@ -198,8 +199,7 @@ static void place(int fd, const GArray *before, bool everywhere, guint most)
 
 static void setup(void)
 {
-    strcpy(directory, "/tmp/wayback-place-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    make_place(directory, "place");
     dir_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(dir_fd, 0);
 }

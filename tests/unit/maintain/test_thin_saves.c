@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Files that were saved as editors do, found in the catalog of their directory; and cases that only look like it. */
 #include "maintain/thin/thin_saves.h"
+#include "place.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -10,7 +11,7 @@
 
 static const struct wb_object dir = {1, 1}, elsewhere = {2, 1};
 
-static char path[64];
+static char path[PLACE_SIZE];
 static int dir_fd;
 static struct wb_log *catalog;
 static int64_t when;
@@ -25,8 +26,7 @@ static struct {
 
 static void begin(void)
 {
-    strcpy(path, "/tmp/wayback-saves-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(path));
+    make_place(path, "saves");
     dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(dir_fd, 0);
     ck_assert_int_eq(wb_log_open(&catalog, dir_fd, "log", true), 0);

@@ -4,6 +4,7 @@
 #include "random_record.h"
 #include "store/log/log.h"
 #include "wayback/dump.h"
+#include "place.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,14 +14,13 @@
 
 /* Logs as text and as JSON: every record one line, every byte that is no record named. */
 
-static char dir_path[64], log_path[80];
+static char dir_path[PLACE_SIZE], log_path[PLACE_SIZE + 16];
 static int dir_fd;
 
 static void make_dir(void)
 {
     setenv("TZ", "Europe/Berlin", 1);
-    strcpy(dir_path, "/tmp/wayback-dump-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir_path));
+    make_place(dir_path, "dump");
     dir_fd = open(dir_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(dir_fd, 0);
     snprintf(log_path, sizeof(log_path), "%s/log", dir_path);

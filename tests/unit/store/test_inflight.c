@@ -2,6 +2,7 @@
 /* Slots of `inflight` as stores into a mapping: nothing is lost between any two of them, nor if they fail. */
 #include "base/io.h"
 #include "store/inflight/inflight_parts.h"
+#include "place.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,13 +19,12 @@
 #define FILE_OBJECT ((struct wb_object){77, 5})
 #define DIR_OBJECT ((struct wb_object){78, 6})
 
-static char top[64];
+static char top[PLACE_SIZE];
 static int src_fd;
 
 static void setup(void)
 {
-    strcpy(top, "/tmp/wayback-inflight-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(top));
+    make_place(top, "inflight");
     src_fd = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(src_fd, 0);
 }

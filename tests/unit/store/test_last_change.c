@@ -2,6 +2,7 @@
 /* When the tree changed last, as a store knows it over restarts, kills and power cuts. */
 #include "base/io.h"
 #include "store/store.h"
+#include "place.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,13 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static char top[64];
+static char top[PLACE_SIZE];
 static int src_fd;
 
 static void setup(void)
 {
-    strcpy(top, "/tmp/wayback-change-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(top));
+    make_place(top, "change");
     src_fd = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(src_fd, 0);
 }

@@ -4,6 +4,7 @@
 #include "base/io.h"
 #include "store/log/log.h"
 #include "wayback/error.h"
+#include "place.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,13 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char directory[64];
+static char directory[PLACE_SIZE];
 static int dir_fd;
 
 static void setup(void)
 {
-    strcpy(directory, "/tmp/wayback-log-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    make_place(directory, "log");
     dir_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(dir_fd, 0);
 }

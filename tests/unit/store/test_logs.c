@@ -4,6 +4,7 @@
 #include "store/parts.h"
 #include "store/store.h"
 #include "wayback/when.h"
+#include "place.h"
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>
@@ -18,14 +19,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char top[64];
+static char top[PLACE_SIZE];
 static int src_fd;
 static struct wb_error why;
 
 static void setup(void)
 {
-    strcpy(top, "/tmp/wayback-logs-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(top));
+    make_place(top, "logs");
     src_fd = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(src_fd, 0);
 }

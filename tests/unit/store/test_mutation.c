@@ -5,6 +5,7 @@
 #include "record_bytes.h"
 #include "store/log/log.h"
 #include "wayback/error.h"
+#include "place.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -281,13 +282,12 @@ END_TEST
 
 START_TEST(opening_a_damaged_log_keeps_its_sound_beginning)
 {
-    char path[64];
+    char path[PLACE_SIZE];
     int dir;
 
     random_record_seed(31);
     make_log();
-    strcpy(path, "/tmp/wayback-mutation-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(path));
+    make_place(path, "mutation");
     dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; i < LOG_ITERATIONS; i++) {
         _cleanup_close_ int fd = openat(dir, "log", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

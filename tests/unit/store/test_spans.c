@@ -9,6 +9,7 @@
 #include "store/parts.h"
 #include "time/ctime_clock.h"
 #include "wayback/when.h"
+#include "place.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +55,7 @@ ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t offset)
 
 /* ---- a store, and files of the tree ------------------------------------------------------------------ */
 
-static char top[64];
+static char top[PLACE_SIZE];
 static int src_fd;
 static struct wb_store *store;
 
@@ -68,8 +69,7 @@ static void open_store(unsigned flags)
 
 static void setup(void)
 {
-    strcpy(top, "/tmp/wayback-spans-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(top));
+    make_place(top, "spans");
     src_fd = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(src_fd, 0);
     open_store(WB_STORE_WRITE | WB_STORE_CREATE);

@@ -4,6 +4,7 @@
 #include "store/parts.h"
 #include "store/store.h"
 #include "wayback/when.h"
+#include "place.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,14 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char top[64], source[96], elsewhere[96];
+static char top[PLACE_SIZE], source[PLACE_SIZE + 32], elsewhere[PLACE_SIZE + 32];
 static int src_fd;
 static struct wb_error why;
 
 static void setup(void)
 {
-    strcpy(top, "/tmp/wayback-store-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(top));
+    make_place(top, "store");
     snprintf(source, sizeof(source), "%s/src", top);
     snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", top);
     ck_assert_int_eq(mkdir(source, 0755), 0);
@@ -201,7 +201,7 @@ END_TEST
 START_TEST(a_store_elsewhere_is_not_part_of_the_source)
 {
     unsigned flags = WB_STORE_WRITE | WB_STORE_CREATE;
-    char path[160];
+    char path[PLACE_SIZE + 64];
 
     ck_assert_int_eq(try_open(elsewhere, flags), 0);
     ck_assert(exists(".wayback/moved") && !exists(".wayback/header") && !exists(".wayback-staging"));
