@@ -239,5 +239,6 @@ bool wb_bindings_never_was(struct wb_bindings *bindings, struct wb_revision *dir
 {
     struct walk *walk = reach(bindings, dir, name);
 
-    return walk && !walk->now.present && !walk->has_older && walk->unknown_before == 0;
+    return walk && !walk->now.present && !walk->has_older && walk->unknown_before == 0 &&
+           wb_history_check_log(bindings->history, dir->object, WB_FILE_CATALOG, dir->when) == 0;
 }

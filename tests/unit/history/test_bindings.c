@@ -9,6 +9,7 @@
 #include "history/state/bindings.h"
 #include "history/state/lookback.h"
 #include "prune_before.h"
+#include "store/cache/gaps.h"
 #include <inttypes.h>
 
 #define STEPS 150
@@ -212,6 +213,30 @@ START_TEST(what_nobody_recorded)
 }
 END_TEST
 
+/* A look-up at that moment is refused, so it is not certain that the name never was. */
+START_TEST(a_gap_that_no_record_shows)
+{
+    struct wb_bindings *bindings;
+    struct wb_revision *root, *child;
+
+    setup_model(9);
+    ck_assert_int_eq(wb_gaps_open(model.tree.store, true), 0);
+    op_birth(&model.tree, "a", WB_OP_MKDIR);
+    ck_assert_int_eq(wb_revision_root(history, wb_store_tick(model.tree.store), &root), 0);
+    settle();
+    bindings = wb_bindings_new(history);
+    ck_assert(wb_bindings_never_was(bindings, root, "b"));
+    ck_assert_int_eq(wb_gap_begin(model.tree.store, tree_object(&model.tree, "."), WB_FILE_CATALOG), 0);
+    ck_assert_int_eq(wb_revision_child(history, root, "b", &child), -EIO);
+    ck_assert_int_eq(wb_bindings_child(bindings, root, "b", &child), -EIO);
+    ck_assert(!wb_bindings_never_was(bindings, root, "b"));
+    wb_gap_end(model.tree.store, tree_object(&model.tree, "."), WB_FILE_CATALOG);
+    wb_revision_unref(root);
+    wb_bindings_free(bindings);
+    teardown_model();
+}
+END_TEST
+
 START_TEST(what_was_forgotten_is_refused)
 {
     struct wb_bindings *bindings;
@@ -279,6 +304,7 @@ int main(void)
     suite_add_tcase(suite, compared);
     tcase_add_test(single, a_change_under_way_that_fails);
     tcase_add_test(single, what_nobody_recorded);
+    tcase_add_test(single, a_gap_that_no_record_shows);
     tcase_add_test(single, what_was_forgotten_is_refused);
     tcase_add_test(single, an_abandoned_search_ends);
     suite_add_tcase(suite, single);
