@@ -13,6 +13,8 @@ static void listed_free(void *data)
 {
     struct wb_listed *listed = data;
 
+    g_free(listed->id);
+    g_free(listed->parent);
     g_free(listed->root);
     g_free(listed->point);
     g_free(listed->type);
@@ -40,6 +42,8 @@ GPtrArray *wb_listed_mounts(void)
         if (dash + 2 >= count)
             continue;
         listed = g_new0(struct wb_listed, 1);
+        listed->id = g_strdup(fields[0]);
+        listed->parent = g_strdup(fields[1]);
         listed->root = g_strcompress(fields[3]); /* \040 and the like */
         listed->point = g_strcompress(fields[4]);
         listed->type = g_strdup(fields[dash + 1]);
@@ -54,18 +58,47 @@ bool wb_listed_is_wayback(const struct wb_listed *listed)
     return strcmp(listed->type, "fuse.wayback") == 0;
 }
 
-const struct wb_listed *wb_listed_of(const GPtrArray *list, const char *path)
+static bool is_listed(const GPtrArray *list, const char *id)
 {
-    const struct wb_listed *best = NULL;
+    for (guint i = 0; i < list->len; i++)
+        if (strcmp(((const struct wb_listed *)list->pdata[i])->id, id) == 0)
+            return true;
+    return false;
+}
+
+/* Whether its mount point is in `parent`; NULL: in a mount that is not listed, as that of the root is. */
+static bool is_in(const GPtrArray *list, const struct wb_listed *listed, const struct wb_listed *parent)
+{
+    if (strcmp(listed->id, listed->parent) == 0)
+        return !parent;
+    return parent ? strcmp(listed->parent, parent->id) == 0 : !is_listed(list, listed->parent);
+}
+
+/* The mount of a mount point in `parent` to which the way along `path` comes first; NULL: the path ends in `parent`. */
+static const struct wb_listed *next_of(const GPtrArray *list, const char *path, const struct wb_listed *parent)
+{
+    const struct wb_listed *first = NULL;
 
     for (guint i = 0; i < list->len; i++) {
         const struct wb_listed *listed = list->pdata[i];
 
         if (wb_path_below(path, listed->point, NULL) &&
-            (!best || strlen(listed->point) >= strlen(best->point)))
-            best = listed;
+            (!first || strlen(listed->point) < strlen(first->point)) && is_in(list, listed, parent))
+            first = listed;
     }
-    return best;
+    return first;
+}
+
+/* As the kernel goes: a mount that is covered is not come to. */
+const struct wb_listed *wb_listed_of(const GPtrArray *list, const char *path)
+{
+    const struct wb_listed *at = NULL, *next = next_of(list, path, NULL);
+
+    for (guint steps = 0; next && steps < list->len; steps++) {
+        at = next;
+        next = next_of(list, path, at);
+    }
+    return at;
 }
 
 struct wb_mount *wb_mount_new(int fd, const char *point, const char *prefix, const struct wb_control_hello *hello)

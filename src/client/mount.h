@@ -9,6 +9,8 @@
 
 /* One line of /proc/self/mountinfo. */
 struct wb_listed {
+    char *id;     /* of the mount, and of the one that has its mount point */
+    char *parent;
     char *root;   /* of the file system, seen at `point` */
     char *point;
     char *type;
@@ -19,7 +21,7 @@ struct wb_listed {
 GPtrArray *wb_listed_mounts(void);
 bool wb_listed_is_wayback(const struct wb_listed *listed);
 
-/* The mount that contains the absolute `path`: the longest mount point, and of several mounts there the last one. */
+/* The mount that contains the absolute `path`; not one that another mount covers. */
 const struct wb_listed *wb_listed_of(const GPtrArray *list, const char *path);
 
 struct wb_mount {

@@ -47,6 +47,7 @@ struct wb_mount *wb_mount_of_source(const GPtrArray *list, const char *path, con
 
         /* Mounts that list another source need not be woken up. */
         if (!wb_listed_is_wayback(listed) || strcmp(listed->root, "/") != 0 ||
+            wb_listed_of(list, listed->point) != listed ||
             (listed->source[0] == '/' && !wb_path_below(path, listed->source, NULL)))
             continue;
         mount = wb_mount_open(listed, listed->point, &error);
