@@ -114,6 +114,44 @@ def test_status(mount, maker):
     assert not empty["recorded"]
 
 
+def test_what_could_be_recorded(mount, maker):
+    """A file, and what does not exist, are in the directory above them, which can be mounted."""
+    place = maker.tree()
+    (place / "file").write_bytes(b"")
+    for name in ("file", "missing/below", "file/below"):
+        assert call(mount, "status", place / name, status=1).endswith(f"  record   wayback mount {place}\n")
+    assert "wayback mount" not in call(mount, "status", "/missing", status=1)
+
+
+def test_status_of_covered_mounts(mount, maker):
+    """A mount that another one covers is not the one that a path leads to."""
+    other = maker.tree()
+    call(mount, other, mount.path)
+    try:
+        assert status(mount, mount.path)[0]["tree"] == str(other)
+        [behind] = status(mount, mount.source, result=1)
+        assert "mount" not in behind
+        text = call(mount, "mounts")
+        assert text.count(f"{mount.path} is recorded") == 1 and "covered by another one" in text
+    finally:
+        run("umount", mount.path)
+    assert status(mount, mount.path)[0]["tree"] == str(mount.source)
+
+
+def test_status_below_a_mount_above(maker):
+    """The mount is in a directory over which something else is mounted, or in nothing."""
+    above = maker.tree()
+    (above / "point").mkdir()
+    mount = maker.mount(path=above / "point")
+    run("mount", "-t", "tmpfs", "none", above)
+    try:
+        [seen] = status(mount, above / "point", result=1)
+        assert not seen["recorded"] and "mount" not in seen
+    finally:
+        run("umount", above)
+    assert status(mount, above / "point")[0]["recorded"]
+
+
 def test_status_of_a_view_and_of_others(maker):
     """The past is not recorded; and another user does not learn where the tree and the daemon are."""
     mount = maker.mount("allow_other")
@@ -133,9 +171,12 @@ def test_a_shell_below_its_mount(maker):
     shell = subprocess.Popen(["sh"], cwd=source, env=programs.environment(), stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, text=True)
     maker.mount(source=source, path=source)
+    other = os.path.relpath(maker.mount().path, source)
     ask = f"{programs.directory / 'wayback'} status --json"
-    output, _ = shell.communicate(f"{ask}; {ask} {source}; cd .; {ask}\n", timeout=LIMIT)
-    before, absolute, after = (json.loads(line)[0] for line in output.splitlines())
+    output, _ = shell.communicate(f"{ask}; {ask} {source}; {ask} {other}; {ask} new; cd .; {ask}\n", timeout=LIMIT)
+    before, absolute, elsewhere, new, after = (json.loads(line)[0] for line in output.splitlines())
+    assert elsewhere["recorded"] and not elsewhere["below_mount"]
+    assert new["below_mount"] and not new["recorded"]
     assert absolute["recorded"] and not absolute["below_mount"]
     assert before["below_mount"] and not before["recorded"]
     assert after["recorded"] and not after["below_mount"]

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /*
  * vstatus: is a place recorded, since when, and by which mount? It only looks: no tree is mounted for it, and no daemon
@@ -40,7 +41,7 @@ struct status {
     char *path;             /* absolute */
     struct wb_mount *mount; /* NULL: no mount shows it */
     bool is_source;         /* PATH is in the tree behind the mount, and not below the mount point */
-    bool is_below;          /* PATH is relative, and the current directory is below the mount, not in it */
+    bool is_below;          /* PATH is relative, and leads from the current directory past the mount */
     char *tree;             /* that has a store but no mount; or NULL */
 };
 
@@ -66,6 +67,20 @@ static bool is_recorded(const struct status *status)
            !status->is_below;
 }
 
+/* Whether `given` leads past the mount in which the absolute `path` is, because the current directory is below it. */
+static bool leads_past(const char *given, const char *path)
+{
+    g_autofree char *directory = NULL;
+    struct stat here, there;
+
+    if (given[0] == '/')
+        return false;
+    if (lstat(given, &here) == 0 && lstat(path, &there) == 0)
+        return here.st_dev != there.st_dev;
+    directory = g_get_current_dir();
+    return wb_path_below(path, directory, NULL) && wb_stands_below_mount();
+}
+
 /* 0 or -errno: the mount there does not answer. */
 static int look(const GPtrArray *list, const char *given, struct status *status)
 {
@@ -77,8 +92,7 @@ static int look(const GPtrArray *list, const char *given, struct status *status)
         status->mount = wb_mount_open(listed, status->path, &error);
         if (!status->mount)
             return -error;
-        /* An absolute path leads into the mount from anywhere. */
-        status->is_below = given[0] != '/' && wb_stands_below_mount();
+        status->is_below = leads_past(given, status->path);
         return 0;
     }
     status->mount = wb_mount_of_source(list, status->path, &rest);
@@ -131,9 +145,20 @@ static void print_mount(const struct status *status)
     }
 }
 
+/* The directory at or above `path` that can be mounted; g_free. NULL: there is none but the root. */
+static char *directory_of(const char *path)
+{
+    g_autofree char *at = g_strdup(path);
+    struct stat st;
+
+    while (*at && (stat(at, &st) < 0 || !S_ISDIR(st.st_mode)))
+        *strrchr(at, '/') = '\0';
+    return strspn(at, "/") < strlen(at) ? g_steal_pointer(&at) : NULL;
+}
+
 static void print_advice(const struct status *status)
 {
-    g_autofree char *quoted = NULL;
+    g_autofree char *quoted = NULL, *tree = NULL;
 
     if (status->is_below) {
         print_line("note", "this shell stands below the mount: run cd . to enter it");
@@ -141,7 +166,10 @@ static void print_advice(const struct status *status)
         quoted = wb_text_shell(status->mount->point);
         printf("  %-9schanges here go past the mount: work in %s\n", "note", quoted);
     } else if (!status->mount) {
-        quoted = wb_text_shell(status->tree ? status->tree : status->path);
+        tree = status->tree ? g_strdup(status->tree) : directory_of(status->path);
+        if (!tree)
+            return;
+        quoted = wb_text_shell(tree);
         printf("  %-9swayback enable %s; or until it is unmounted: wayback mount %s\n", "record", quoted, quoted);
     }
 }
@@ -248,8 +276,12 @@ int main(int argc, char **argv)
 
         if (!wb_listed_is_wayback(listed))
             continue;
-        show(list, listed->point, builder);
         count++;
+        if (wb_listed_of(list, listed->point) != listed) {
+            wb_cli_warn(listed->point, "a mount of this place is covered by another one");
+            continue;
+        }
+        show(list, listed->point, builder);
     }
     for (int i = 1; i < argc; i++)
         recorded = show(list, argv[i], builder) && recorded;
