@@ -141,6 +141,21 @@ def test_paths_that_are_gone_or_of_the_past(tree):
     assert "before" in result.stderr
 
 
+def test_below_a_name_that_reads_as_a_time(mount):
+    """A real name wins over the past: the command restores the file where it was."""
+    for name in ("d@2pm", "d@10m"):
+        inside = mount.path / name / "x"
+        inside.parent.mkdir()
+        inside.write_bytes(name.encode())
+        inside.unlink()
+        [row] = found(mount, "x", path=name).values()
+        assert row["path"] == f"{name}/x"
+        text = mount.tool("vfind", "x", name, cwd=mount.path).stdout
+        command, *arguments = shlex.split(text.splitlines()[-1])
+        mount.tool(command, *arguments, cwd=mount.path)
+        assert inside.read_bytes() == name.encode()
+
+
 def test_null_and_names_of_all_kinds(mount):
     names = [b"plain", b"new\nline", b"\xff\xfe", "ümlaut".encode(), b"-0", b"a@5m", b"x" * 255]
     for name in names:

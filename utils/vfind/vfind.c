@@ -8,6 +8,7 @@
 #include "wayback/at_name.h"
 #include "wayback/when.h"
 #include <string.h>
+#include <sys/stat.h>
 
 /*
  * vfind: every name that ever existed below a directory. vfind.h says how the tree of them is walked.
@@ -123,17 +124,28 @@ static int take_pattern(const char *pattern)
     return regex ? find_match_regex(match) : 0;
 }
 
+/* Something that exists now and has this name itself: it wins over the past. */
+static bool is_real(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && !(st.st_ino & WB_PAST_INODE);
+}
+
 /* PATH for commands that change the present: NAME@TIME is NAME. */
 static char *present_path(const struct wb_place *place)
 {
     g_auto(GStrv) parts = g_strsplit(place->given, "/", -1);
     GString *path = g_string_new(NULL);
+    const char *end = place->given;
     struct wb_time time;
 
     for (char **part = parts; *part; part++) {
+        g_autofree char *given = g_strndup(place->given, (gsize)(end - place->given) + strlen(*part));
         const char *text = wb_at_split(*part, place->mount->at_sign, NULL);
 
-        if (text && wb_time_parse_name(text, wb_when_now(), &time) == 0)
+        end += strlen(*part) + 1;
+        if (text && wb_time_parse_name(text, wb_when_now(), &time) == 0 && !is_real(given))
             (*part)[text - *part - 1] = '\0';
         if (part > parts && (**part || (part == parts + 1 && !*parts[0])))
             g_string_append_c(path, '/');
