@@ -212,6 +212,8 @@ struct wb_control_snapshot {
  * check WB_CONTROL_CHANGES_MORE.
  */
 #define WB_CONTROL_CHANGES_BY_USER 1u  /* request: only changes by `uid`                             */
+#define WB_CONTROL_CHANGES_BY_COMMAND 16u /* request: only changes by command lines that contain one of `commands`;
+                                          older daemons ignore it                                    */
 #define WB_CONTROL_CHANGES_MORE 2u     /* reply: repeat the request with the cursor of the reply     */
 #define WB_CONTROL_CHANGES_BUILDING 4u /* reply: the timeline is being built, and the cursor is the progress in 1/1000:
                                           repeat the request with the same cursor as before          */
@@ -219,9 +221,11 @@ struct wb_control_snapshot {
                                           with its path. Without: some may be missing (damaged, hidden from the
                                           caller, by others and not noticed yet, or under way) */
 
+#define WB_CONTROL_CHANGES_COMMANDS_MAX 512u
 struct wb_control_changes {
     uint32_t flags;
     uint32_t uid;
+    char commands[WB_CONTROL_CHANGES_COMMANDS_MAX]; /* each with a NUL at its end; an empty one ends the list */
 };
 
 #define WB_CONTROL_CHANGE_SAME 1u    /* made by the same process as the previous one of this reply   */

@@ -10,7 +10,7 @@
 #include "client/control.h"
 #include "common/snapshots.h"
 #include "vdf/vdf.h"
-#include "vlog/vlog.h"
+#include "common/changes.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -197,18 +197,17 @@ static void ask_snapshots(int fd)
 
 static void ask_changes(struct wb_mount *mount)
 {
-    struct wb_place place = {.mount = mount, .path = (char *)"", .given = (char *)"."};
-    struct walk_options options = {0};
-    struct walk *walk = walk_new(&place, &options);
-    struct change change;
+    struct wb_change_walk_options options = {0};
+    struct wb_change_walk *walk = wb_change_walk_new(mount, "", &options);
+    struct wb_change change;
 
-    for (unsigned n = 0; n < 1000 && walk_next(walk, &change) == 0; n++) {
-        g_autofree struct kept_change *kept = change_keep(&change);
+    for (unsigned n = 0; n < 1000 && wb_change_walk_next(walk, &change) == 0; n++) {
+        g_autofree struct wb_kept_change *kept = wb_change_keep(&change);
 
         g_assert_cmpstr(kept->change.path, ==, change.path);
         g_assert_cmpstr(kept->change.command, ==, change.command);
     }
-    walk_free(walk);
+    wb_change_walk_free(walk);
 }
 
 static void ask_usage(int fd)

@@ -7,6 +7,7 @@ yesterday is in the history. Parts that cannot be as written are replaced: the r
 dates.
 """
 import contextlib
+import json
 import os
 import pty
 import re
@@ -119,9 +120,19 @@ class World:
             if name == "before":
                 (top / "etc/removed").unlink()
         self.clock.set(evening + 40 * DAY)
+        if self.command.startswith("vundo"):
+            self.make_restores()
         if self.is_of_src():
             self.mount.stop()
             self.prepare_src()
+
+    def make_restores(self):
+        self.mount.tool("vrevert", "src", "--change", "1", cwd=self.mount.path)
+        self.mount.tool("vrevert", "src", "--time", "10d", cwd=self.mount.path)
+        if "--redo" in self.command:
+            self.mount.tool("vundo", "src", cwd=self.mount.path)
+        listed = self.mount.tool("vundo", "--list", "--json", cwd=self.mount.path).stdout.splitlines()
+        self.command = re.sub(r"(?<=--op )\d+", json.loads(listed[0])["op"], self.command)
 
     def is_of_src(self):
         return re.search(r"\b(SRC|COPY)\b", self.command)

@@ -2,6 +2,7 @@
 #include "common/changed.h"
 
 #include "client/control.h"
+#include "client/path.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
@@ -16,6 +17,7 @@
 /* A component of a path. */
 struct wb_changed {
     GHashTable *below; /* of char * -> struct wb_changed *; NULL: none */
+    bool itself;       /* it is one of the paths */
     bool whole;        /* everything below it may differ */
 };
 
@@ -49,15 +51,89 @@ static struct wb_changed *step(struct wb_changed *node, const char **path, bool 
     return child;
 }
 
-static void add_path(struct wb_changed *root, const char *path, bool whole)
+struct wb_changed *wb_changed_new(void)
 {
-    struct wb_changed *node = root;
+    return g_new0(struct wb_changed, 1);
+}
+
+void wb_changed_add(struct wb_changed *changed, const char *path, bool whole)
+{
+    struct wb_changed *node = changed;
 
     if (strcmp(path, ".") == 0)
         path = "";
     while (*path && !node->whole)
         node = step(node, &path, true);
+    node->itself = true;
     node->whole |= whole;
+}
+
+void wb_changed_add_all(struct wb_changed *changed, const struct wb_changed *others)
+{
+    GHashTableIter iter;
+    void *name, *child;
+
+    changed->itself |= others->itself;
+    changed->whole |= others->whole;
+    if (!others->below)
+        return;
+    g_hash_table_iter_init(&iter, others->below);
+    while (g_hash_table_iter_next(&iter, &name, &child)) {
+        const char *path = name;
+
+        wb_changed_add_all(step(changed, &path, true), child);
+    }
+}
+
+enum revert_extent wb_changed_extent(const void *changed, const char *path)
+{
+    const struct wb_changed *node = changed;
+
+    while (node && !node->whole && *path)
+        node = step((struct wb_changed *)node, &path, false);
+    return !node ? REVERT_NOTHING : node->itself || node->whole ? REVERT_ITSELF : REVERT_BELOW;
+}
+
+static bool each_below(const struct wb_changed *node, const char *path, bool (*each)(void *data, const char *path),
+                       void *data)
+{
+    GHashTableIter iter;
+    void *name, *child;
+
+    if (node->itself && each(data, path))
+        return true;
+    if (!node->below)
+        return false;
+    g_hash_table_iter_init(&iter, node->below);
+    while (g_hash_table_iter_next(&iter, &name, &child)) {
+        g_autofree char *below = wb_path_join(path, name);
+
+        if (each_below(child, below, each, data))
+            return true;
+    }
+    return false;
+}
+
+bool wb_changed_each(const struct wb_changed *changed, bool (*each)(void *data, const char *path), void *data)
+{
+    return each_below(changed, "", each, data);
+}
+
+char *wb_changed_top(const struct wb_changed *changed)
+{
+    GString *path = g_string_new(NULL);
+
+    for (const struct wb_changed *node = changed;
+         !node->itself && node->below && g_hash_table_size(node->below) == 1;) {
+        GHashTableIter iter;
+        void *name, *child;
+
+        g_hash_table_iter_init(&iter, node->below);
+        g_hash_table_iter_next(&iter, &name, &child);
+        g_string_append_printf(path, "%s%s", path->len > 0 ? "/" : "", (char *)name);
+        node = child;
+    }
+    return g_string_free(path, FALSE);
 }
 
 bool wb_changed_has(const struct wb_changed *changed, const char *path)
@@ -83,9 +159,9 @@ static bool add_change(struct wb_changed *root, const struct wb_control_change *
         return true;
     /* A gap in the catalog of a directory: its names are not known. */
     names |= change->flags & WB_CONTROL_CHANGE_GAP && S_ISDIR(change->mode_before);
-    add_path(root, change->strings + change->path, names);
+    wb_changed_add(root, change->strings + change->path, names);
     if (change->other)
-        add_path(root, change->strings + change->other, true);
+        wb_changed_add(root, change->strings + change->other, true);
     return true;
 }
 
@@ -118,7 +194,7 @@ static int add_page(struct wb_changed *root, const struct wb_control *page, int6
 int wb_changed_collect(int root_fd, int64_t since, int64_t until, struct wb_changed **ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    _cleanup_changed_ struct wb_changed *root = g_new0(struct wb_changed, 1);
+    _cleanup_changed_ struct wb_changed *root = wb_changed_new();
     unsigned count = 0, still = 0;
     uint64_t cursor = 0;
     bool more = true;

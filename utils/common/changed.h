@@ -11,8 +11,23 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "client/revert/revert.h"
 
 struct wb_changed;
+
+/* No path yet; then paths are added: with `whole`, everything below it may differ. "" or ".": the root. */
+struct wb_changed *wb_changed_new(void);
+void wb_changed_add(struct wb_changed *changed, const char *path, bool whole);
+void wb_changed_add_all(struct wb_changed *changed, const struct wb_changed *others);
+
+/* ITSELF: `path` was added, or everything below a path above it. `changed`: a struct wb_changed. */
+enum revert_extent wb_changed_extent(const void *changed, const char *path);
+
+/* Calls `each` for every path that was added, until it returns true; then that is returned. */
+bool wb_changed_each(const struct wb_changed *changed, bool (*each)(void *data, const char *path), void *data);
+
+/* The deepest path at or above all that were added; g_free. */
+char *wb_changed_top(const struct wb_changed *changed);
 
 /*
  * The changes after `since` up to `until` (WB_WHEN_PRESENT: the present) in the whole mount of `root_fd`. 0; 1 and NULL

@@ -29,7 +29,7 @@ static enum wb_color color_of(const char *op)
 }
 
 /* "root  tar xf linux.tar (4711)   2026-11-21 14:02:11" */
-static void begin_group(struct show *show, const struct change *change)
+static void begin_group(struct show *show, const struct wb_change *change)
 {
     g_autofree char *command = wb_text_printable(change->command);
     bool known = change->entry->actor != 0;
@@ -81,7 +81,7 @@ static char *printable(const struct show *show, const char *path)
 }
 
 /* " no history since 2026-11-22 14:03:07 (records lost in a power cut)" */
-static char *gap_of(const struct show *show, const struct change *change, const char *reason)
+static char *gap_of(const struct show *show, const struct wb_change *change, const char *reason)
 {
     char since[WB_WHEN_TEXT_MAX] = "the beginning";
 
@@ -91,7 +91,7 @@ static char *gap_of(const struct show *show, const struct change *change, const 
                            change->entry->flags & WB_CONTROL_CHANGE_OPEN ? ", up to now" : "", reason);
 }
 
-static char *rest_of(const struct show *show, const struct change *change)
+static char *rest_of(const struct show *show, const struct wb_change *change)
 {
     g_autofree char *other = printable(show, change->other);
     g_autofree char *detail = wb_text_printable(change->detail);
@@ -108,13 +108,13 @@ static char *rest_of(const struct show *show, const struct change *change)
 }
 
 /* Runs of one operation on one file are one line. */
-static bool folds(const struct show *show, const struct change *change, const char *path)
+static bool folds(const struct show *show, const struct wb_change *change, const char *path)
 {
     return show->open && !show->verbose && !*change->other && !*change->detail &&
            strcmp(show->op, change->op) == 0 && strcmp(show->path, path) == 0;
 }
 
-void show_change(struct show *show, const struct change *change)
+void show_change(struct show *show, const struct wb_change *change)
 {
     const struct wb_control_change *entry = change->entry;
     bool is_dir = S_ISDIR(entry->mode_before) || strcmp(change->op, "mkdir") == 0;
@@ -172,7 +172,7 @@ static void end_json(JsonBuilder *builder, const struct wb_control_change *entry
     putchar('\n');
 }
 
-void show_json(const struct change *change)
+void show_json(const struct wb_change *change)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
     const struct wb_control_change *entry = change->entry;

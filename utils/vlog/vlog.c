@@ -47,7 +47,8 @@ static const struct wb_cli cli = {
     .paths_max = 1,
 };
 
-static struct walk_options wanted;
+static const char *commands[2];
+static struct wb_change_walk_options wanted;
 
 static int instants(const struct wb_place *place)
 {
@@ -89,11 +90,12 @@ static int check_options(void)
         return wb_cli_usage("-n: %d is invalid; it must be 1 or more", limit);
     if (follow && until_text)
         return wb_cli_usage("--follow and --until exclude each other");
-    wanted.command = command_text;
+    commands[0] = command_text;
+    wanted.commands = command_text ? commands : NULL;
     return 0;
 }
 
-static void show_one(struct show *show, const struct change *change)
+static void show_one(struct show *show, const struct wb_change *change)
 {
     if (json)
         show_json(change);
@@ -125,19 +127,19 @@ static void print_none(const struct wb_place *place)
 
 static void list(const struct wb_place *place)
 {
-    struct walk *walk = walk_new(place, &wanted);
+    struct wb_change_walk *walk = wb_change_walk_new(place->mount, place->path, &wanted);
     struct show show = {.verbose = verbose, .self = place->given};
-    struct change change;
+    struct wb_change change;
     int64_t count = 0;
     int r = 0;
 
     while ((limit < 0 || count < limit) && !wb_cli_interrupted() && !ferror(stdout) &&
-           (r = walk_next(walk, &change)) == 0) {
+           (r = wb_change_walk_next(walk, &change)) == 0) {
         show_one(&show, &change);
         count++;
     }
     show_end(&show);
-    walk_free(walk);
+    wb_change_walk_free(walk);
     if (r < 0)
         fail(place->given, r);
     else if (r > 0 && count == 0 && !json && !wb_cli_interrupted())
@@ -148,22 +150,22 @@ static void list(const struct wb_place *place)
 static int show_news(const struct wb_place *place, struct show *show, int64_t most, int64_t *last)
 {
     g_autoptr(GPtrArray) kept = g_ptr_array_new_with_free_func(g_free);
-    struct walk *walk = walk_new(place, &wanted);
-    struct change change;
+    struct wb_change_walk *walk = wb_change_walk_new(place->mount, place->path, &wanted);
+    struct wb_change change;
     uint64_t held = 0;
     int r = 0;
 
-    while ((most < 0 || kept->len < most) && (r = walk_next(walk, &change)) == 0) {
-        g_ptr_array_add(kept, change_keep(&change));
+    while ((most < 0 || kept->len < most) && (r = wb_change_walk_next(walk, &change)) == 0) {
+        g_ptr_array_add(kept, wb_change_keep(&change));
         held += change.entry->size + strlen(change.command);
         if (held > WB_HELD_MAX) {
             r = -EOVERFLOW;
             break;
         }
     }
-    walk_free(walk);
+    wb_change_walk_free(walk);
     for (guint i = kept->len; i-- > 0;) {
-        const struct kept_change *one = kept->pdata[i];
+        const struct wb_kept_change *one = kept->pdata[i];
 
         show_one(show, &one->change);
         *last = one->change.entry->when;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "report.h"
 #include "client/fd.h"
 #include "common/cli.h"
 #include "common/moment.h"
 #include "common/progress.h"
+#include "common/revert_report.h"
 #include "common/snapshots.h"
+#include "common/text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,6 +47,8 @@ static const struct wb_cli cli = {
 static bool wrong_usage; /* found out only when a PATH was looked at */
 static unsigned reports; /* begun */
 static unsigned paths_done;
+
+static bool is_alone; /* there is one PATH, so that undoing the newest restore there takes back exactly this one */
 
 /* One PATH, looked at before anything is changed. */
 struct request {
@@ -146,9 +149,9 @@ static void run(const struct request *request)
     struct wb_place *place = request->place;
     const struct wb_moment *moment = &request->moment;
     struct wb_control_hello hello;
-    struct report report = {.place = place, .when = moment->when, .dry = dry_run, .json = json,
+    struct wb_revert_report report = {.place = place, .when = moment->when, .dry = dry_run, .json = json,
                             .verbose = verbose || dry_run, .all_links = all_links};
-    struct revert_listener listener = {.event = report_event, .data = &report};
+    struct revert_listener listener = {.event = wb_revert_report_event, .data = &report};
     struct revert_request wanted = {.mount = place->mount, .path = place->path, .source = moment->path,
                                     .when = moment->when, .set = request->set, .dry = dry_run, .sync = !no_sync,
                                     .all_links = all_links, .listener = &listener};
@@ -163,7 +166,7 @@ static void run(const struct request *request)
     before = hello.now;
     if (json && reports++ > 0)
         putchar(',');
-    report_begin(&report);
+    wb_revert_report_begin(&report);
     wb_progress_begin();
     wb_revert_run(&wanted, &result);
     wb_progress_clear();
@@ -174,7 +177,12 @@ static void run(const struct request *request)
         printf("%s did not exist then and %s removed\n", place->given, dry_run ? "would be" : "was");
     /* An incomplete dry run is not printed. */
     if (json || !dry_run || !wb_cli_interrupted())
-        report_end(&report, &result, before);
+        wb_revert_report_end(&report, &result, before);
+    if (is_alone && !json && !dry_run && wb_revert_did_anything(&result)) {
+        g_autofree char *quoted = wb_text_shell(place->given);
+
+        printf("or:   %s %s\n", g_str_has_prefix(wb_cli_name(), "wayback ") ? "wayback undo" : "vundo", quoted);
+    }
     if (!wb_cli_interrupted())
         paths_done++;
     g_object_unref(report.builder);
@@ -195,6 +203,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
         wrong_usage |= look_for(argv[i], requests) == WB_EXIT_USAGE;
     sets = make_sets(requests);
+    is_alone = argc == 2;
     if (json && argc > 2)
         putchar('[');
     for (guint i = 0; i < requests->len && !wb_cli_interrupted(); i++)

@@ -95,3 +95,8 @@ void revert_touch_directory(struct revert *revert, int fd)
     if (fstatat(fd, ".", &st, 0) == 0)
         revert_add(revert->touched, st.st_ino);
 }
+
+enum revert_extent revert_extent_of(const struct revert *revert, const char *path)
+{
+    return revert->extent ? revert->extent(revert->extent_data, path) : REVERT_ITSELF;
+}

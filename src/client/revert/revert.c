@@ -159,7 +159,8 @@ static void begin(struct revert *revert, const struct revert_request *request)
     *revert = (struct revert){.mount = request->mount, .path = request->path, .set = request->set,
                               .source = request->source, .when = request->when, .dry = request->dry,
                               .sync = request->sync, .all_links = request->all_links,
-                              .listener = request->listener};
+                              .listener = request->listener, .extent = request->extent,
+                              .extent_data = request->extent_data};
     revert->touched = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     revert->walked = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     revert->moved = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);

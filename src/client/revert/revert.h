@@ -60,6 +60,13 @@ struct revert_listener {
     void *data;
 };
 
+/* How much of a path a revert concerns. */
+enum revert_extent {
+    REVERT_NOTHING, /* it is left alone, with everything below it */
+    REVERT_BELOW,   /* only some of the entries below it          */
+    REVERT_ITSELF,  /* it, and of the entries below it those that are concerned themselves */
+};
+
 struct revert_result {
     uint64_t counts[REVERT_ACTIONS];
     uint64_t bytes;    /* of content that was written */
@@ -78,6 +85,9 @@ struct revert_request {
     bool sync;              /* fsync what was changed                                   */
     bool all_links;         /* change files of several names in place                   */
     const struct revert_listener *listener; /* or NULL */
+    /* For each path in `path`; NULL: all are concerned. The entries of a directory with REVERT_BELOW are visited. */
+    enum revert_extent (*extent)(const void *data, const char *path);
+    const void *extent_data;
 };
 
 /* The PATHs that are reverted to the same time together. */

@@ -38,6 +38,9 @@ struct revert {
     GHashTable *walked;  /* path of a directory that pass 1 restored -> its inode */
     GHashTable *aside_of; /* present path of an object that lost its name to another -> that name */
 
+    enum revert_extent (*extent)(const void *data, const char *path); /* NULL: all */
+    const void *extent_data;
+
     const struct revert_listener *listener;
     struct revert_result result;
 };
@@ -175,6 +178,9 @@ bool revert_has(GHashTable *inodes, uint64_t inode);
 
 /* Whether dir/name, which is `st`, belongs to another mount. */
 bool revert_is_mount(const struct revert *revert, int dir, const char *name, const struct stat *st);
+
+/* How much of `path` (relative to root_fd) is to be reverted. */
+enum revert_extent revert_extent_of(const struct revert *revert, const char *path);
 
 /* Notes that entries of an open directory were (with `dry`: would be) changed. */
 void revert_touch_directory(struct revert *revert, int fd);

@@ -81,6 +81,15 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
     return 0;
 }
 
+/* Whether an entry that did not exist at T is left alone, because the revert does not concern it. */
+static bool is_spared(const struct revert *revert, const char *dir, const char *name)
+{
+    g_autofree char *path = wb_path_join(dir, name);
+
+    return revert_extent_of(revert, path) != REVERT_ITSELF && !g_str_has_prefix(name, revert->aside) &&
+           !g_hash_table_contains(revert->aside_of, path);
+}
+
 /* Removes entries that did not exist at T. */
 static int remove_extra(struct revert *revert, const GPtrArray *then, int fd, const char *path)
 {
@@ -92,7 +101,7 @@ static int remove_extra(struct revert *revert, const GPtrArray *then, int fd, co
     for (guint i = 0; i < now->len && r == 0; i++) {
         g_autofree char *below = NULL;
 
-        if (wb_fd_names_has(then, now->pdata[i]))
+        if (wb_fd_names_has(then, now->pdata[i]) || is_spared(revert, path, now->pdata[i]))
             continue;
         below = reported_path(revert, path, now->pdata[i]);
         revert_touch_directory(revert, fd);
@@ -152,6 +161,8 @@ static int sweep_below(struct revert *revert, const struct revision *revision, i
         struct revision child = {.past_dir = from, .past_name = names->pdata[i], .source = source,
                              .dir = to, .name = names->pdata[i], .path = path, .found_dir = -1};
 
+        if (revert_extent_of(revert, path) == REVERT_NOTHING)
+            continue;
         r = revert_sweep(revert, &child);
     }
     return r;
@@ -187,7 +198,7 @@ int revert_sweep(struct revert *revert, struct revision *revision)
             r = remove_extra(revert, names, to, revision->path);
         if (r == 0)
             r = sweep_below(revert, revision, from, to, names);
-        if (r == 0)
+        if (r == 0 && revert_extent_of(revert, revision->path) == REVERT_ITSELF)
             r = revert_directory_attrs(revert, revision, to);
         revert_sync(revert, dir, name);
     }

@@ -221,6 +221,8 @@ static int walk_directory(struct revert *revert, const struct revision *revision
         struct revision child = {.past_dir = from, .past_name = names->pdata[i], .source = source,
                              .dir = to, .name = names->pdata[i], .path = path, .found_dir = -1};
 
+        if (revert_extent_of(revert, path) == REVERT_NOTHING)
+            continue;
         r = revert_walk(revert, &child);
     }
     return r;

@@ -346,9 +346,10 @@ struct page {
     struct wb_below below;
     size_t used;
     uint32_t last_actor;
-    GHashTable *users; /* actor -> uid */
+    GHashTable *actors; /* actor -> whether its changes are wanted */
     int64_t since;
     bool by_user, full;
+    const char *commands; /* of struct wb_control_changes; NULL: all are wanted */
     bool whole; /* WB_CONTROL_CHANGES_WHOLE */
     uint32_t uid;
 };
@@ -444,21 +445,32 @@ static bool add_listed(struct page *page, const struct wb_listed_change *listed,
 
 /* ---- which ------------------------------------------------------------------------------------------ */
 
-static bool is_by_user(struct page *page, uint32_t index, int64_t when)
+/* Whether the command line contains one of the texts that were asked for. */
+static bool has_command(const struct page *page, const char *command)
+{
+    for (const char *text = page->commands; *text; text += strlen(text) + 1)
+        if (strstr(command, text))
+            return true;
+    return false;
+}
+
+static bool is_by_wanted(struct page *page, uint32_t index, int64_t when)
 {
     struct wb_actor actor;
     void *known;
+    bool wanted;
 
-    if (!page->by_user)
+    if (!page->by_user && !page->commands)
         return true;
-    if (g_hash_table_lookup_extended(page->users, GUINT_TO_POINTER(index), NULL, &known))
-        return GPOINTER_TO_UINT(known) == page->uid;
-    if (wb_store_actor_info(page->request->session->store, index, when, &actor) != 0)
+    if (g_hash_table_lookup_extended(page->actors, GUINT_TO_POINTER(index), NULL, &known))
+        return GPOINTER_TO_UINT(known);
+    if (wb_control_actor(page->request, index, when, &actor) != 0)
         return false;
-    if (g_hash_table_size(page->users) == ACTORS)
-        g_hash_table_remove_all(page->users);
-    g_hash_table_insert(page->users, GUINT_TO_POINTER(index), GUINT_TO_POINTER(actor.uid));
-    return actor.uid == page->uid;
+    wanted = (!page->by_user || actor.uid == page->uid) && (!page->commands || has_command(page, actor.command));
+    if (g_hash_table_size(page->actors) == ACTORS)
+        g_hash_table_remove_all(page->actors);
+    g_hash_table_insert(page->actors, GUINT_TO_POINTER(index), GUINT_TO_POINTER(wanted));
+    return wanted;
 }
 
 /* Whether a change may be missing in the list, or is there with a part of its path. One that was found elsewhere is not
@@ -478,7 +490,7 @@ static int consider(struct page *page, const struct wb_times_entry *entry)
 
     if (wb_object_is_none(entry->object))
         page->whole = false;
-    if (wb_object_is_none(entry->object) || !is_by_user(page, entry->actor, entry->when))
+    if (wb_object_is_none(entry->object) || !is_by_wanted(page, entry->actor, entry->when))
         return 0;
     r = wb_change_read(page->reader, entry, &listed);
     if (r == WB_ABSENT)
@@ -626,18 +638,24 @@ int wb_control_changes(const struct wb_request *request, struct wb_control *out)
 
     if (in->cursor > INT64_MAX || until < 0)
         return -EINVAL;
+    /* Two NULs at the end, so that the list of texts ends. */
+    if (asked->flags & WB_CONTROL_CHANGES_BY_COMMAND &&
+        (asked->commands[WB_CONTROL_CHANGES_COMMANDS_MAX - 1] || asked->commands[WB_CONTROL_CHANGES_COMMANDS_MAX - 2]))
+        return -EINVAL;
     if (session->moment != WB_WHEN_PRESENT && (until == 0 || until > session->moment))
         until = session->moment;
     /* What was forgotten may still be in the lists. */
     page.since = MAX(page.since, wb_store_horizon(session->store) + 1);
     page.by_user = asked->flags & WB_CONTROL_CHANGES_BY_USER;
     page.uid = asked->uid;
-    page.users = g_hash_table_new(NULL, NULL);
+    if (asked->flags & WB_CONTROL_CHANGES_BY_COMMAND)
+        page.commands = asked->commands;
+    page.actors = g_hash_table_new(NULL, NULL);
     r = below_init(&page.below, request, &until);
     if (r == 0)
         r = begin(&page, until);
     below_deinit(&page.below);
     page.reader = wb_change_reader_free(page.reader);
-    g_hash_table_unref(page.users);
+    g_hash_table_unref(page.actors);
     return r;
 }

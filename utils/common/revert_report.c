@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "report.h"
-#include "common/cli.h"
+#include "common/revert_report.h"
+
 #include "client/path.h"
+#include "common/cli.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;     /* of one action */
@@ -21,7 +24,7 @@ static const struct {
     [REVERT_REMOVE] = {"remove", "removed", "removed"},
 };
 
-static char *report_shown(const struct report *report, const char *path)
+static char *report_shown(const struct wb_revert_report *report, const char *path)
 {
     const struct wb_place *place = report->place;
     const char *rest;
@@ -31,7 +34,7 @@ static char *report_shown(const struct report *report, const char *path)
     return wb_path_join(place->mount->private ? place->mount->hello.source : place->mount->point, path);
 }
 
-static void report_json(struct report *report, enum revert_action action, const char *shown,
+static void report_json(struct wb_revert_report *report, enum revert_action action, const char *shown,
                         const char *other, uint64_t bytes)
 {
     fputs(report->printed++ > 0 ? ",\n  " : "\n  ", stdout);
@@ -46,7 +49,7 @@ static void report_json(struct report *report, enum revert_action action, const 
     wb_json_print(stdout, report->builder);
 }
 
-static void report_action(struct report *report, const struct revert_event *event)
+static void report_action(struct wb_revert_report *report, const struct revert_event *event)
 {
     g_autofree char *shown = report_shown(report, event->path);
     g_autofree char *from = event->other ? report_shown(report, event->other) : NULL;
@@ -66,7 +69,7 @@ static void report_action(struct report *report, const struct revert_event *even
     }
 }
 
-static void report_break(struct report *report, const struct revert_event *event)
+static void report_break(struct wb_revert_report *report, const struct revert_event *event)
 {
     g_autofree char *shown = report_shown(report, event->path);
     g_autofree char *name = wb_text_printable(shown);
@@ -87,7 +90,7 @@ static void report_break(struct report *report, const struct revert_event *event
                would);
 }
 
-static void report_shared(const struct report *report, const char *path)
+static void report_shared(const struct wb_revert_report *report, const char *path)
 {
     g_autofree char *shown = report_shown(report, path);
     g_autofree char *name = wb_text_printable(shown);
@@ -98,7 +101,7 @@ static void report_shared(const struct report *report, const char *path)
     printf("%s: its other names %s with it (--all-links)\n", name, report->dry ? "would change" : "changed");
 }
 
-static void report_failure(const struct report *report, const struct revert_event *event)
+static void report_failure(const struct wb_revert_report *report, const struct revert_event *event)
 {
     g_autofree char *shown = report_shown(report, event->path);
     const char *what = event->what ? event->what : "";
@@ -112,9 +115,9 @@ static void report_failure(const struct report *report, const struct revert_even
         wb_cli_fail(shown, "%s%s%s", what, *what ? ": " : "", wb_errno_text(event->error));
 }
 
-void report_event(void *data, const struct revert_event *event)
+void wb_revert_report_event(void *data, const struct revert_event *event)
 {
-    struct report *report = data;
+    struct wb_revert_report *report = data;
 
     switch (event->kind) {
     case REVERT_EVENT_ACTION:
@@ -132,15 +135,18 @@ void report_event(void *data, const struct revert_event *event)
     }
 }
 
-void report_begin(struct report *report)
+void wb_revert_report_begin(struct wb_revert_report *report)
 {
     g_autofree char *literal = wb_json_literal(report->place->given);
     char iso[WB_WHEN_TEXT_MAX];
 
     report->builder = json_builder_new();
+    if (report->json && report->op)
+        printf("{\"op\":\"%s\",", report->op);
     if (report->json)
-        printf("{\"path\":%s,\"when\":%" G_GINT64_FORMAT ",\"time\":\"%s\",\"dry_run\":%s,\"actions\":[",
-               literal, report->when, wb_when_print_iso(report->when, iso), report->dry ? "true" : "false");
+        printf("%s\"path\":%s,\"when\":%" G_GINT64_FORMAT ",\"time\":\"%s\",\"dry_run\":%s,\"actions\":[",
+               report->op ? "" : "{", literal, report->when, wb_when_print_iso(report->when, iso),
+               report->dry ? "true" : "false");
     fflush(stdout);
 }
 
@@ -163,7 +169,7 @@ static char *summary(const struct revert_result *result)
     return g_string_free(text, FALSE);
 }
 
-static bool anything(const struct revert_result *result)
+bool wb_revert_did_anything(const struct revert_result *result)
 {
     for (int i = 0; i < REVERT_ACTIONS; i++) {
         if (result->counts[i] > 0)
@@ -172,21 +178,29 @@ static bool anything(const struct revert_result *result)
     return false;
 }
 
-void report_end(const struct report *report, const struct revert_result *result, int64_t before)
+/* The command that takes the changes of this revert back; g_free. */
+static char *reverse_of(const struct wb_revert_report *report, int64_t before)
 {
-    const char *given = report->place->given;
-    g_autofree char *name = wb_text_printable(given);
-    g_autofree char *quoted = wb_text_shell(given);
+    g_autofree char *quoted = wb_text_shell(report->place->given);
+    char epoch[WB_WHEN_TEXT_MAX];
+
+    if (report->reverse)
+        return g_strdup(report->reverse);
+    return g_strdup_printf("vrevert %s --time %s%s", quoted, wb_when_print_epoch(before, epoch),
+                           report->all_links ? " --all-links" : "");
+}
+
+void wb_revert_report_end(const struct wb_revert_report *report, const struct revert_result *result, int64_t before)
+{
+    g_autofree char *name = wb_text_printable(report->place->given);
+    g_autofree char *reverse = reverse_of(report, before);
     g_autofree char *text = summary(result);
-    char epoch[WB_WHEN_TEXT_MAX], when[WB_WHEN_TEXT_MAX], then[WB_WHEN_TEXT_MAX];
-    const char *all_links = report->all_links ? " --all-links" : "";
-    bool undo = anything(result) && !report->dry;
+    char when[WB_WHEN_TEXT_MAX], then[WB_WHEN_TEXT_MAX];
+    bool undo = wb_revert_did_anything(result) && !report->dry;
 
     wb_progress_clear();
-    wb_when_print_epoch(before, epoch);
     if (report->json) {
-        g_autofree char *command = g_strdup_printf("vrevert %s --time %s%s", quoted, epoch, all_links);
-        g_autofree char *literal = wb_json_literal(command);
+        g_autofree char *literal = wb_json_literal(reverse);
 
         fputs("],\"counts\":{", stdout);
         for (int i = 0; i < REVERT_ACTIONS; i++)
@@ -197,5 +211,71 @@ void report_end(const struct report *report, const struct revert_result *result,
     printf("%s%s as of %s (%s): %s\n", report->dry ? "would revert " : "", name,
            wb_when_print(report->when, 1, when), wb_when_print_epoch(report->when, then), text);
     if (undo)
-        printf("undo: vrevert %s --time %s%s\n", quoted, epoch, all_links);
+        printf("%s: %s\n", report->reverse_word ? report->reverse_word : "undo", reverse);
+}
+
+/* ---- the question -------------------------------------------------------------------------------- */
+
+/* Names that are listed in the question. */
+#define ASKED_MAX 10
+
+struct removal {
+    const struct wb_revert_report *report;
+    GPtrArray *names; /* the first ones */
+    uint64_t count;
+};
+
+static void note_removal(void *data, const struct revert_event *event)
+{
+    struct removal *removal = data;
+
+    if (event->kind != REVERT_EVENT_ACTION || event->action != REVERT_REMOVE)
+        return;
+    if (removal->count++ < ASKED_MAX) {
+        g_autofree char *shown = report_shown(removal->report, event->path);
+
+        g_ptr_array_add(removal->names, wb_text_printable(shown));
+    }
+}
+
+static bool ask(const struct wb_revert_report *report, const struct removal *removal)
+{
+    g_autofree char *count = wb_text_count(removal->count, "name that did", "names that did");
+    char answer[16] = "";
+
+    fflush(stdout);
+    fprintf(stderr, "%s: this removes %s not exist then (the history keeps them):\n", wb_cli_name(), count);
+    for (guint i = 0; i < removal->names->len; i++)
+        fprintf(stderr, "    %s\n", (const char *)removal->names->pdata[i]);
+    if (removal->count > removal->names->len)
+        fprintf(stderr, "    and %" G_GUINT64_FORMAT " more\n", removal->count - removal->names->len);
+    fprintf(stderr, "Remove? [y/N] ");
+    if (!fgets(answer, sizeof(answer), stdin) || wb_cli_interrupted())
+        answer[0] = '\0';
+    if (g_ascii_tolower(answer[0]) == 'y')
+        return true;
+    if (!wb_cli_interrupted())
+        wb_cli_fail(report->place->given, "nothing was changed; --remove does it without a question");
+    return false;
+}
+
+bool wb_revert_confirm(struct wb_revert_report *report, const struct revert_request *request)
+{
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+    struct removal removal = {.report = report, .names = names};
+    struct revert_listener listener = {.event = note_removal, .data = &removal};
+    struct revert_request trial = *request;
+    struct revert_result result;
+
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+        return true;
+    trial.set = wb_revert_set_new();
+    wb_revert_set_add(trial.set, request->path);
+    trial.dry = true;
+    trial.listener = &listener;
+    wb_progress_begin();
+    wb_revert_run(&trial, &result);
+    wb_progress_clear();
+    wb_revert_set_free(trial.set);
+    return !result.interrupted && (removal.count == 0 || ask(report, &removal));
 }

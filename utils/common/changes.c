@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "vlog.h"
+#include "common/changes.h"
+
+#include "client/control.h"
 #include "common/cli.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,9 +16,9 @@
 /* Pages in a row that come to no earlier time: damaged parts are passed over, but not for ever. */
 #define STANDING_STILL 100
 
-struct walk {
+struct wb_change_walk {
     int dir_fd;
-    struct walk_options options;
+    struct wb_change_walk_options options;
     uint64_t cursor;
     size_t at;
     uint32_t left, still;
@@ -26,23 +29,24 @@ struct walk {
     char path[WB_CONTROL_PATH_MAX];
 };
 
-struct walk *walk_new(const struct wb_place *place, const struct walk_options *options)
+struct wb_change_walk *wb_change_walk_new(const struct wb_mount *mount, const char *path,
+                                          const struct wb_change_walk_options *options)
 {
-    struct walk *walk = g_new0(struct walk, 1);
+    struct wb_change_walk *walk = g_new0(struct wb_change_walk, 1);
 
-    walk->dir_fd = place->mount->root_fd;
+    walk->dir_fd = mount->root_fd;
     walk->options = *options;
-    g_strlcpy(walk->path, place->path, sizeof(walk->path));
+    g_strlcpy(walk->path, path, sizeof(walk->path));
     return walk;
 }
 
-struct walk *walk_free(struct walk *walk)
+struct wb_change_walk *wb_change_walk_free(struct wb_change_walk *walk)
 {
     g_free(walk);
     return NULL;
 }
 
-static void say_building(struct walk *walk)
+static void say_building(struct wb_change_walk *walk)
 {
     if (!walk->announced || isatty(STDERR_FILENO))
         fprintf(stderr, "%s%s: building the list of all changes from the logs, once: %u %%%s",
@@ -51,10 +55,41 @@ static void say_building(struct walk *walk)
     walk->announced = true;
 }
 
-static int fetch(struct walk *walk)
+/* The daemon leaves out all other changes. If it is older, or a text too long, wb_change_walk_next does. */
+static void ask(const struct wb_change_walk *walk, struct wb_control *request)
+{
+    struct wb_control_changes *asked = (struct wb_control_changes *)(void *)request->data;
+    const char *const *commands = walk->options.commands;
+    size_t used = 0;
+
+    asked->flags = walk->options.by_user ? WB_CONTROL_CHANGES_BY_USER : 0;
+    asked->uid = walk->options.uid;
+    for (unsigned i = 0; commands && commands[i]; i++) {
+        size_t size = strlen(commands[i]) + 1;
+
+        if (size > WB_CONTROL_CHANGES_COMMANDS_MAX - 1 - used)
+            return;
+        memcpy(asked->commands + used, commands[i], size);
+        used += size;
+    }
+    if (used > 0)
+        asked->flags |= WB_CONTROL_CHANGES_BY_COMMAND;
+}
+
+static bool has_command(const struct wb_change_walk *walk)
+{
+    const char *const *commands = walk->options.commands;
+
+    for (unsigned i = 0; commands && commands[i]; i++) {
+        if (strstr(walk->command, commands[i]))
+            return true;
+    }
+    return !commands;
+}
+
+static int fetch(struct wb_change_walk *walk)
 {
     struct wb_control *request = &walk->request;
-    struct wb_control_changes *asked = (struct wb_control_changes *)(void *)request->data;
     uint64_t built = 0;
     unsigned since = 0;
     int r;
@@ -66,8 +101,7 @@ static int fetch(struct walk *walk)
         request->since = walk->options.since;
         request->until = walk->options.until;
         request->cursor = walk->cursor;
-        asked->flags = walk->options.by_user ? WB_CONTROL_CHANGES_BY_USER : 0;
-        asked->uid = walk->options.uid;
+        ask(walk, request);
         r = wb_request_call(walk->dir_fd, request);
         if (r < 0)
             return r;
@@ -102,7 +136,7 @@ static const char *text(const struct wb_control_change *entry, uint16_t at)
     return at == 0 ? "" : entry->strings + at;
 }
 
-int walk_next(struct walk *walk, struct change *ret)
+int wb_change_walk_next(struct wb_change_walk *walk, struct wb_change *ret)
 {
     for (;;) {
         const struct wb_control_change *entry;
@@ -128,9 +162,9 @@ int walk_next(struct walk *walk, struct change *ret)
             walk->pid = entry->pid;
             g_strlcpy(walk->command, text(entry, entry->command), sizeof(walk->command));
         }
-        if (walk->options.command && !strstr(walk->command, walk->options.command))
+        if (!has_command(walk))
             continue;
-        *ret = (struct change){entry,
+        *ret = (struct wb_change){entry,
                                text(entry, entry->op_name),
                                text(entry, entry->path),
                                text(entry, entry->other),
@@ -143,16 +177,16 @@ int walk_next(struct walk *walk, struct change *ret)
     }
 }
 
-struct kept_change *change_keep(const struct change *change)
+struct wb_kept_change *wb_change_keep(const struct wb_change *change)
 {
     size_t size = change->entry->size, command = strlen(change->command) + 1;
-    struct kept_change *kept = g_malloc(sizeof(*kept) + size + command);
+    struct wb_kept_change *kept = g_malloc(sizeof(*kept) + size + command);
     struct wb_control_change *entry = (struct wb_control_change *)(void *)kept->data;
     char *text_of_command = (char *)kept->data + size;
 
     memcpy(entry, change->entry, size);
     memcpy(text_of_command, change->command, command);
-    kept->change = (struct change){entry,
+    kept->change = (struct wb_change){entry,
                                    text(entry, entry->op_name),
                                    text(entry, entry->path),
                                    text(entry, entry->other),
