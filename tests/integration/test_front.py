@@ -9,6 +9,7 @@ from mounts import BUILD, LIMIT, NOBODY, epoch, moment, mounted_at, run
 VERBS = {"log": "vlog", "list": "vstat", "diff": "vdiff", "find": "vfind", "extract": "vextract", "restore": "vrevert",
          "snap": "vsnap", "usage": "vdf", "forget": "vprune", "rm": "vrm", "check": "vfsck", "send": "vsend", "status": "vstatus",
          "enable": "venable", "disable": "vdisable", "config": "vconfig", "undo": "vundo", "redo": "vundo",
+         "show": "vextract",
          "receive": "vreceive", "store": "vstore", "pack": "vcompact", "dump": "vdump"}
 
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "extract.h"
 #include "publish.h"
+#include "show.h"
+#include "source.h"
 #include "common/cli.h"
 #include "client/copy.h"
 #include "client/fd.h"
@@ -22,7 +24,7 @@
 
 static struct wb_moment_options moment_options = {.change = WB_CHANGE_NONE};
 static char *out_option;
-static gboolean force, dry_run, json, verbose;
+static gboolean show, copy, force, dry_run, json, verbose;
 
 static const GOptionEntry options[] = {
     {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "Extract the state at TIME", "TIME"},
@@ -30,6 +32,9 @@ static const GOptionEntry options[] = {
      "Extract the state before the N-th most recent change (1 is the last; see vstat)", "N"},
     {"output", 'o', 0, G_OPTION_ARG_FILENAME, &out_option,
      "Write to OUT (OUT/: into that directory, -: standard output); default: NAME@TIME here", "OUT"},
+    {"show", 's', 0, G_OPTION_ARG_NONE, &show,
+     "Print a file's content, a directory's list or a link's target to standard output", NULL},
+    {"copy", 0, 0, G_OPTION_ARG_NONE, &copy, "Copy it beside the present one, with the time in its name", NULL},
     {"force", 0, 0, G_OPTION_ARG_NONE, &force, "Replace OUT if it exists", NULL},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
@@ -45,7 +50,9 @@ static const struct wb_cli cli = {
     .examples = "  vextract report.txt --time 14:03           creates report.txt.14:03 (@14:03 outside the mount)\n"
                 "  vextract report.txt --change 1 -o -        the content before the last change\n"
                 "  vextract src --time yesterday -o /tmp/src  the directory as it was at 00:00 yesterday\n"
-                "  vextract src@2026-11-20/lib -o lib.old     the same, with the time in the path\n",
+                "  vextract src@2026-11-20/lib -o lib.old     the same, with the time in the path\n"
+                "  vextract --show report.txt@yesterday       print its content\n"
+                "  vextract --copy report.txt -t 14:03        creates report.txt.2026-11-20T14.03 beside it\n",
     .paths_min = 1,
     .paths_max = 1,
 };
@@ -85,29 +92,9 @@ static char *output_path(const struct wb_place *place, const struct wb_moment *m
     return into ? g_strconcat(out_option, name, NULL) : g_steal_pointer(&name);
 }
 
-/* PATH may have its time in it: src@yesterday/lib. 0 or an exit status. */
-static int moment_in_path(const struct wb_place *place, struct wb_moment *moment)
-{
-    struct stat st;
-    int r = wb_place_stat(place, &st);
-
-    if (r < 0)
-        return wb_cli_fail(place->given, "%s", wb_errno_text(r));
-    if (!(st.st_ino & WB_PAST_INODE))
-        return wb_cli_usage("the state is missing: use --time TIME or --change N ('vstat' lists the changes)");
-    r = wb_request_identify(place->mount->root_fd, place->path, &moment->identity);
-    if (r < 0)
-        return wb_cli_fail(place->given, "%s", wb_errno_text(r));
-    moment->when = moment->identity.when;
-    moment->path = g_strdup(place->path);
-    return 0;
-}
-
 static int to_stdout(const struct wb_place *place, int from_dir, const char *from_name)
 {
-    _cleanup_fd_ int from = -1;
     struct stat st;
-    int r;
 
     if (fstatat(from_dir, from_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return wb_cli_fail(place->given, "%s", wb_errno_text(errno));
@@ -116,15 +103,7 @@ static int to_stdout(const struct wb_place *place, int from_dir, const char *fro
                            S_ISDIR(st.st_mode)   ? "a directory"
                            : S_ISLNK(st.st_mode) ? "a symbolic link"
                                                  : "not a regular file");
-    from = openat(from_dir, from_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (from < 0)
-        return wb_cli_fail(place->given, "%s", wb_errno_text(errno));
-    if (dry_run)
-        return WB_EXIT_OK;
-    r = wb_copy_stream(from, STDOUT_FILENO);
-    if (r < 0 && r != -EPIPE && r != -EINTR)
-        return wb_cli_fail(place->given, "%s", wb_errno_text(r));
-    return r < 0 ? WB_EXIT_FAILED : WB_EXIT_OK;
+    return show_content(place, from_dir, from_name, dry_run);
 }
 
 static void report_json(const struct wb_place *place, const struct wb_moment *moment,
@@ -193,49 +172,59 @@ static void to_file(const struct wb_place *place, const struct wb_moment *moment
         report(place, moment, &extract, out);
 }
 
-static int run(const char *path)
+static int run(struct source *source, const char *path)
 {
-    _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
-    _cleanup_moment_ struct wb_moment moment = {0};
+    const struct wb_place *place;
     _cleanup_fd_ int from_dir = -1;
     const char *from_name;
-    int r;
+    int r = source_find(source, path, &moment_options, show && !copy);
 
-    if (!place)
-        return WB_EXIT_FAILED;
-    if (moment_options.time || moment_options.change != WB_CHANGE_NONE)
-        r = wb_moment_resolve(place, &moment_options, &moment);
-    else
-        r = moment_in_path(place, &moment);
     if (r != 0)
         return r;
-    if (!moment.path) {
-        char when[WB_WHEN_TEXT_MAX];
-
-        return wb_cli_fail(place->given, "did not exist at %s; 'vstat' shows when it did",
-                           wb_when_print(moment.when, 1, when));
+    place = source->place;
+    if (copy) {
+        out_option = source_beside(source);
+        if (!out_option)
+            return WB_EXIT_FAILED;
     }
-    from_dir = wb_fd_open_parent(place->mount->root_fd, moment.path, &from_name);
+    from_dir = wb_fd_open_parent(place->mount->root_fd, source->moment.path, &from_name);
     if (from_dir < 0)
         return wb_cli_fail(place->given, "%s", wb_errno_text(from_dir));
+    if (show && !copy)
+        return show_state(place, source->moment.when, from_dir, from_name);
     if (out_option && strcmp(out_option, "-") == 0)
         return to_stdout(place, from_dir, from_name);
-    to_file(place, &moment, from_dir, from_name);
+    to_file(place, &source->moment, from_dir, from_name);
     return WB_EXIT_OK;
+}
+
+static int check_options(void)
+{
+    if (wb_moment_check(&moment_options) != 0)
+        return WB_EXIT_USAGE;
+    if (out_option && !*out_option)
+        return wb_cli_usage("--output: OUT is empty");
+    if (json && out_option && strcmp(out_option, "-") == 0)
+        return wb_cli_usage("--json and '-o -' exclude each other: both write to standard output");
+    if (out_option && (show || copy))
+        return wb_cli_usage("--output excludes --show and --copy");
+    if (copy && force)
+        return wb_cli_usage("--copy and --force exclude each other: --copy never overwrites");
+    if (show && !copy && (json || force || dry_run))
+        return wb_cli_usage("--show excludes --json, --force and --dry-run");
+    return -1;
 }
 
 int main(int argc, char **argv)
 {
+    struct source source = {NULL};
     int r = wb_cli_begin(&cli, options, &argc, &argv);
 
     if (r < 0)
-        r = wb_moment_check(&moment_options) == 0 ? -1 : WB_EXIT_USAGE;
-    if (r < 0 && out_option && !*out_option)
-        r = wb_cli_usage("--output: OUT is empty");
-    if (r < 0 && json && out_option && strcmp(out_option, "-") == 0)
-        r = wb_cli_usage("--json and '-o -' exclude each other: both write to standard output");
+        r = check_options();
     if (r >= 0)
         return r;
-    r = run(argv[1]);
+    r = run(&source, argv[1]);
+    source_clear(&source);
     return r != WB_EXIT_OK && !wb_cli_interrupted() ? r : wb_cli_end();
 }

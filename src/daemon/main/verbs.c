@@ -26,6 +26,7 @@ static const struct wb_verb verbs[] = {
     {"list", "vstat", NULL, "the versions of a file"},
     {"diff", "vdiff", NULL, "the differences since a time"},
     {"find", "vfind", NULL, "names that exist or ever did, deleted ones too"},
+    {"show", "vextract", "--show", "a file's content at a time, or a directory's list"},
     {"extract", "vextract", NULL, "copy a past state, beside the present one"},
     {"restore", "vrevert", NULL, "put a past state back (this can be undone)"},
     {"undo", "vundo", NULL, "undo the newest restore; again: the one before (also: redo)"},
