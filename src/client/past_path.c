@@ -164,7 +164,7 @@ int wb_moment_before_change(const struct wb_mount *mount, const char *path, uint
     if (r == 0)
         r = wb_request_identify(mount->root_fd, ret->path, &ret->identity);
     if (r < 0 && r != -ENOENT)
-        return wb_error_set(why, r, "%s", wb_errno_text(r));
+        return wb_moment_unknown(mount, path, ret->when, r, why);
     dir = wb_path_parent(path, &name);
     g_snprintf(count, sizeof(count), "~%u", change);
     entry = wb_moment_entry(mount, name, count);
@@ -180,6 +180,67 @@ int wb_moment_before_change(const struct wb_mount *mount, const char *path, uint
     return ret->path ? 0
                      : wb_error_set(why, -EXDEV, "was in another directory before change %u; use its path there",
                                     change);
+}
+
+/* ---- states that are not known ------------------------------------------------------------------- */
+
+/* The newest gap in the history of `path` or of a directory above it. False: there is none after `when`. */
+static bool find_gap(const struct wb_mount *mount, const char *path, int64_t when, struct wb_control_version *ret)
+{
+    g_autofree char *at = g_strdup(path);
+    bool found = false;
+
+    for (;;) {
+        _cleanup_walk_ struct wb_version_walk *walk = wb_version_walk_new(mount->root_fd, at, when, 0, 0);
+        const struct wb_control_version *version;
+
+        while (wb_version_walk_next(walk, &version) == 0) {
+            if (!(version->flags & WB_CONTROL_VERSION_GAP) || version->when <= when)
+                continue;
+            if (!found || version->when > ret->when)
+                *ret = *version;
+            found = true;
+            break;
+        }
+        if (!*at)
+            return found;
+        *(strrchr(at, '/') ?: at) = '\0';
+    }
+}
+
+static bool is_usable(const struct wb_mount *mount, const char *path, int64_t when)
+{
+    g_autofree char *source = NULL;
+    int r = wb_moment_path(mount, path, when, &source);
+
+    return r == 0 || r == -ENOENT;
+}
+
+int wb_moment_unknown(const struct wb_mount *mount, const char *path, int64_t when, int error, struct wb_error *why)
+{
+    char then[WB_WHEN_TEXT_MAX], since[WB_WHEN_TEXT_MAX] = "the beginning", until[WB_WHEN_TEXT_MAX];
+    char epoch[WB_WHEN_TEXT_MAX], before[WB_WHEN_TEXT_MAX];
+    g_autofree struct wb_control_version *gap = g_new(struct wb_control_version, 1);
+    GString *usable;
+    int64_t begin;
+
+    if (error != -EIO || !find_gap(mount, path, when, gap))
+        return wb_error_set(why, error, "%s", wb_errno_text(error));
+    begin = (int64_t)gap->offset;
+    if (begin > 0)
+        wb_when_print(begin, 0, since);
+    usable = g_string_new(NULL);
+    if (begin > mount->hello.created && is_usable(mount, path, begin - 1))
+        g_string_append_printf(usable, "; give a time before that (%s)", wb_when_print_epoch(begin - 1, before));
+    if (!(gap->flags & WB_CONTROL_VERSION_OPEN) && is_usable(mount, path, gap->when))
+        g_string_append_printf(usable, "%s %s or a later time", usable->len > 0 ? ", or" : "; give",
+                               wb_when_print_epoch(gap->when, epoch));
+    wb_error_set(why, error, "the state at %s is not known: the history has a gap from %s to %s%s%s%s%s",
+                 wb_when_print(when, 0, then), since,
+                 gap->flags & WB_CONTROL_VERSION_OPEN ? "now" : wb_when_print(gap->when, 0, until),
+                 *gap->detail ? " (" : "", gap->detail, *gap->detail ? ")" : "", usable->str);
+    g_string_free(usable, TRUE);
+    return error;
 }
 
 /* Whether anything is, or ever was, under that name. */
@@ -208,7 +269,7 @@ int wb_moment_at(const struct wb_mount *mount, const char *path, int64_t when, s
         g_clear_pointer(&ret->path, g_free);
         return ever_was(mount, path) ? 0 : wb_error_set(why, -ENOENT, NEVER_WAS);
     }
-    return r == 0 ? 0 : wb_error_set(why, r, "%s", wb_errno_text(r));
+    return r == 0 ? 0 : wb_moment_unknown(mount, path, when, r, why);
 }
 
 int wb_moment_known(const struct wb_mount *mount, const char *text, int64_t when, struct wb_error *why)

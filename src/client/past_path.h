@@ -35,6 +35,12 @@ int wb_moment_before_change(const struct wb_mount *mount, const char *path, uint
  */
 int wb_moment_known(const struct wb_mount *mount, const char *text, int64_t when, struct wb_error *why);
 
+/*
+ * Describes why `path` at `when` cannot be read, which failed with `error`: for a gap in the history, its time, its
+ * reason and the nearest times that can be used. Returns `error`.
+ */
+int wb_moment_unknown(const struct wb_mount *mount, const char *path, int64_t when, int error, struct wb_error *why);
+
 /* NAME@TIME as this mount writes it; g_free. */
 char *wb_moment_entry(const struct wb_mount *mount, const char *name, const char *time);
 

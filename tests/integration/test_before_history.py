@@ -56,3 +56,64 @@ def test_a_path_with_a_short_number_does_not_exist(young):
     mount, _ = young
     for name in ("b@2340", "b@20261125", "a@0"):
         assert not (mount.path / name).exists()
+
+
+@pytest.mark.parametrize("command", [("vlog", "--until"), ("vstat", "a/changed", "--until"), ("vsnap", "diff")], ids=" ".join)
+def test_lists_before_the_history(young, command):
+    """Nothing can be there: that is an error, and no empty list."""
+    mount, before = young
+    text = mount.tool(*command, epoch(before), status=1, cwd=mount.path).stdout
+    assert "is before the history begins; it begins at 20" in text and "or a later time" in text
+
+
+@pytest.mark.parametrize("command", [*COMMANDS[:-1], ("vfind", "./", "--since"), ("vlog", "--since"), ("vsnap", "diff"),
+                                     ("vstat", "a/changed", "--since"), ("wayback", "show", "a/old", "-t")], ids=" ".join)
+def test_in_the_future(young, command):
+    mount, _ = young
+    state = state_of(mount.path)
+    text = mount.tool(*command, "2090-01-01", status=2, cwd=mount.path).stdout
+    assert "'2090-01-01' is in the future (2090-01-01 00:00:00" in text and "the latest time to give is now" in text
+    assert differences(state, state_of(mount.path)) == []
+
+
+@pytest.fixture(name="holed")
+def fixture_holed(mount):
+    """d/f and d changed while nothing was recorded; moments before, amid and after."""
+    root = mount.path
+    (root / "d").mkdir()
+    (root / "d" / "f").write_bytes(b"one")
+    times = [moment()]
+    (root / "d" / "f").write_bytes(b"two")
+    mount.stop()
+    (mount.source / "d" / "f").write_bytes(b"three")
+    (mount.source / "d" / "new").write_bytes(b"new")
+    times.append(moment())
+    mount.expect("changed while Wayback did not record")
+    mount.start()
+    (root / "d" / "f").write_bytes(b"four")
+    return mount, times
+
+
+@pytest.mark.parametrize("command", [("vrevert", "d", "-t"), ("vrevert", "-n", "d/f", "-t"), ("vextract", "d", "-o", "/dev/null/x", "-t"),
+                                     ("wayback", "show", "d/f", "-t"), ("vdiff", "d"), ("vdiff", "d/f"),
+                                     ("vrevert", ".", "-t")], ids=" ".join)
+def test_in_a_gap(holed, command):
+    """The message has the nearest moment that can be used, which is the end of the gap; nothing is removed or changed."""
+    mount, times = holed
+    state = state_of(mount.path)
+    for when in times:
+        text = mount.tool(*command, epoch(when), status=1, cwd=mount.path).stdout
+        assert "is not known: the history has a gap from 20" in text and "or a later time" in text
+        assert [line for line in differences(state, state_of(mount.path)) if "time" not in line] == []
+    known = text.rsplit("give ", 1)[1].split(" ")[0]
+    mount.tool("vrevert", "d", "-t", known, cwd=mount.path)
+    assert (mount.path / "d" / "f").read_bytes() == b"three" and (mount.path / "d" / "new").exists()
+
+
+def test_a_path_with_a_time_in_a_gap(holed):
+    mount, times = holed
+    for when in times:
+        text = mount.tool("wayback", "show", f"d/f@{epoch(when)}", status=1, cwd=mount.path).stdout
+        assert "d/f: the state at" in text and "the history has a gap from 20" in text
+        text = mount.tool("vsnap", "diff", epoch(when), "d", status=1, cwd=mount.path).stdout
+        assert "d: the state at" in text and "the history has a gap from 20" in text

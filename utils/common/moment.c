@@ -26,12 +26,8 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
         const char *name = options->name ? options->name : "--time";
 
         r = wb_time_of(place, name, options->time, &time);
-        if (r == 0 && time.kind == WB_TIME_INSTANT && time.instant > wb_mount_now(place->mount)) {
-            char text[WB_WHEN_TEXT_MAX];
-
-            r = wb_cli_usage("%s: '%s' is in the future (%s); give a time in the past", name, options->time,
-                             wb_when_print(time.instant, 0, text));
-        }
+        if (r == 0 && time.kind == WB_TIME_INSTANT)
+            r = wb_time_not_future(place, name, options->time, time.instant);
         if (r == 0 && time.kind == WB_TIME_INSTANT)
             r = wb_moment_is_known(place, options->shown ?: options->time, time.instant);
         if (r != 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/revert_report.h"
 
+#include "client/past_path.h"
 #include "client/path.h"
 #include "common/cli.h"
 #include "common/progress.h"
@@ -105,14 +106,17 @@ static void report_failure(const struct wb_revert_report *report, const struct r
 {
     g_autofree char *shown = report_shown(report, event->path);
     const char *what = event->what ? event->what : "";
+    struct wb_error why;
 
     wb_progress_clear();
     if (event->error == -EINTR)
         return; /* wb_cli_end reports it */
-    if (event->is_whole)
+    if (event->is_whole) {
         wb_cli_fail(shown, "%s", what);
-    else
-        wb_cli_fail(shown, "%s%s%s", what, *what ? ": " : "", wb_errno_text(event->error));
+        return;
+    }
+    wb_moment_unknown(report->place->mount, event->path, report->when, event->error, &why);
+    wb_cli_fail(shown, "%s%s%s", what, *what ? ": " : "", why.text);
 }
 
 void wb_revert_report_event(void *data, const struct revert_event *event)

@@ -150,6 +150,16 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
     return 0;
 }
 
+int wb_time_not_future(const struct wb_place *place, const char *option, const char *text, int64_t when)
+{
+    char shown[WB_WHEN_TEXT_MAX];
+
+    if (when <= (place ? wb_mount_now(place->mount) : wb_when_now()))
+        return 0;
+    return wb_cli_usage("%s: '%s' is in the future (%s); the latest time to give is now", option, text,
+                        wb_when_print(when, 0, shown));
+}
+
 int wb_time_past(const struct wb_place *place, const char *option, const char *text, int64_t *ret)
 {
     struct wb_time time;
@@ -166,14 +176,10 @@ int wb_time_past(const struct wb_place *place, const char *option, const char *t
         return r;
     if (time.kind != WB_TIME_INSTANT)
         return wb_cli_usage("%s: '%s' is a number of changes; use a time here", option, text);
-    if (time.instant > now) {
-        char when[WB_WHEN_TEXT_MAX];
-
-        return wb_cli_usage("%s: '%s' is in the future (%s); give a time in the past", option, text,
-                            wb_when_print(time.instant, 0, when));
-    }
-    *ret = time.instant;
-    return 0;
+    r = wb_time_not_future(place, option, text, time.instant);
+    if (r == 0)
+        *ret = time.instant;
+    return r;
 }
 
 static int instant(const struct wb_place *place, const char *option, const char *text, const char *limit, int64_t *ret)
@@ -193,6 +199,15 @@ static int instant(const struct wb_place *place, const char *option, const char 
     return 0;
 }
 
+/* No change can be in the range. */
+static int check_range(const struct wb_place *place, const char *since_text, int64_t since, const char *until_text,
+                       int64_t until)
+{
+    int r = since ? wb_time_not_future(place, "--since", since_text, since) : 0;
+
+    return r == 0 && until ? wb_moment_is_known(place, until_text, until) : r;
+}
+
 int wb_time_range(const struct wb_place *place, const char *since_text, const char *until_text, const char *limit,
                   int64_t *ret_since, int64_t *ret_until)
 {
@@ -203,5 +218,5 @@ int wb_time_range(const struct wb_place *place, const char *since_text, const ch
         r = instant(place, "--until", until_text, limit, ret_until);
     if (r == 0 && *ret_since && *ret_until && *ret_since > *ret_until)
         return wb_cli_usage("--since is later than --until");
-    return r;
+    return r == 0 && place ? check_range(place, since_text, *ret_since, until_text, *ret_until) : r;
 }

@@ -26,10 +26,13 @@ const char *wb_time_text(const struct wb_place *place, const char *text);
  */
 int wb_time_of(const struct wb_place *place, const char *option, const char *text, struct wb_time *ret);
 
+/* 0, or WB_EXIT_USAGE after saying that `when`, which `text` means, is in the future. `place`: NULL: not known. */
+int wb_time_not_future(const struct wb_place *place, const char *option, const char *text, int64_t when);
+
 /*
  * The instants that --since and --until mean for `place`, 0 for one that is not given (NULL). `place` NULL: none is
  * known yet; then this looks whether they can be instants. `limit`: the option to use for a number of changes. 0, or
- * WB_EXIT_USAGE after saying why not.
+ * an exit status after saying why not; also if no change can be in that range.
  */
 int wb_time_range(const struct wb_place *place, const char *since_text, const char *until_text, const char *limit,
                   int64_t *ret_since, int64_t *ret_until);

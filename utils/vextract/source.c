@@ -33,11 +33,11 @@ static char *without_time(const struct wb_place *place, const char **time)
     return length > 0 ? g_strndup(given, length) : g_strdup(".");
 }
 
-/* The kernel knows no such name: TIME is a form that only tools understand, or there is no such state. */
+/* The kernel knows no such state: TIME is a form that only tools understand, or that state is not known. */
 static int unknown_name(struct source *source, int error)
 {
     const char *time = NULL;
-    g_autofree char *path = error == -ENOENT ? without_time(source->place, &time) : NULL;
+    g_autofree char *path = error == -ENOENT || error == -EIO ? without_time(source->place, &time) : NULL;
     _cleanup_place_ struct wb_place *place = path ? wb_place_find(path, WB_MOUNT_READ) : NULL;
     struct wb_moment_options options = {.time = (char *)time, .change = WB_CHANGE_NONE, .name = "TIME"};
     g_autofree struct wb_control_snapshot *snapshot = NULL;

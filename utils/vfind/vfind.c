@@ -54,33 +54,9 @@ static const struct wb_cli cli = {
 
 static struct find find = {.maxdepth = -1};
 
-/* The instant an option means in the mount of PATH, or, where that is not known yet, whether it can be one. */
-static int instant(const char *option, const char *text, int64_t *ret)
-{
-    struct wb_time time;
-    int r;
-
-    if (!text)
-        return 0;
-    r = find.place ? wb_time_of(find.place, option, text, &time) : wb_time_check(option, text);
-    if (r != 0 || (!find.place && wb_time_parse_words(text, wb_when_now(), &time) != 0))
-        return r;
-    if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' is a number of changes; use a time here", option, text);
-    *ret = time.instant;
-    return 0;
-}
-
 static int check_times(void)
 {
-    struct find_match *match = &find.match;
-    int r = instant("--since", since_text, &match->since);
-
-    if (r == 0)
-        r = instant("--until", until_text, &match->until);
-    if (r == 0 && match->since && match->until && match->since > match->until)
-        return wb_cli_usage("--since is later than --until");
-    return r;
+    return wb_time_range(find.place, since_text, until_text, "vstat", &find.match.since, &find.match.until);
 }
 
 static int check_options(void)
@@ -174,10 +150,9 @@ int main(int argc, char **argv)
     find.place = wb_place_find(path, WB_MOUNT_READ);
     if (!find.place)
         return wb_cli_end();
-    if (check_times() != 0)
-        return WB_EXIT_USAGE;
-    if (find.match.until && wb_moment_is_known(find.place, until_text, find.match.until) != 0)
-        return wb_cli_end();
+    r = check_times();
+    if (r != 0)
+        return r;
     find.prefix = present_path(find.place);
     if (!json && !zero && !no_pager)
         wb_pager_begin();

@@ -16,7 +16,7 @@
  */
 
 static struct wb_moment_options moment_options = {.change = WB_CHANGE_NONE};
-static gboolean dry_run, json, verbose, no_sync, all_links;
+static gboolean dry_run, json, verbose, no_sync, all_links, remove_files;
 
 static const GOptionEntry options[] = {
     {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "Revert to the state at TIME", "TIME"},
@@ -24,6 +24,8 @@ static const GOptionEntry options[] = {
      "Revert to the state before the N-th most recent change (1 is the last; see vstat)", "N"},
     {"all-links", 0, 0, G_OPTION_ARG_NONE, &all_links,
      "Change files with several names in place, which changes names outside PATH, too", NULL},
+    {"remove", 0, 0, G_OPTION_ARG_NONE, &remove_files,
+     "Remove files that did not exist then without a question on the terminal", NULL},
     {"no-sync", 0, 0, G_OPTION_ARG_NONE, &no_sync, "Do not wait until the changes are on stable storage", NULL},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
@@ -164,6 +166,8 @@ static void run(const struct request *request)
         return;
     }
     before = hello.now;
+    if (!json && !dry_run && !remove_files && !wb_revert_confirm(&report, &wanted))
+        return;
     if (json && reports++ > 0)
         putchar(',');
     wb_revert_report_begin(&report);

@@ -5,6 +5,8 @@
 #include "common/json.h"
 #include "common/moment.h"
 #include "common/pager.h"
+#include "client/past_path.h"
+#include "common/snapshots.h"
 #include "client/fd.h"
 #include "client/path.h"
 #include "common/progress.h"
@@ -130,7 +132,6 @@ static void print_json(const struct diff *diff)
 /* 0 or an exit status. */
 static int find_moment(const struct wb_place *place, const char *which, const char *text, int64_t *ret)
 {
-    char shown[WB_WHEN_TEXT_MAX];
     struct wb_time time;
     int r = wb_time_of(place, which, text, &time);
 
@@ -138,13 +139,20 @@ static int find_moment(const struct wb_place *place, const char *which, const ch
         return r;
     if (time.kind != WB_TIME_INSTANT)
         return wb_cli_usage("%s: '%s' is a number of changes of one file; use a time or a snapshot here", which, text);
-    if (time.instant > wb_mount_now(place->mount))
-        return wb_cli_usage("%s: '%s' is in the future (%s)", which, text, wb_when_print(time.instant, 0, shown));
-    if (time.instant < place->mount->hello.created)
-        return wb_cli_usage("%s: '%s' is before the history begins; it begins at %s", which, text,
-                            wb_when_print(place->mount->hello.created, 0, shown));
-    *ret = time.instant;
-    return 0;
+    r = wb_time_not_future(place, which, text, time.instant);
+    if (r == 0)
+        r = wb_moment_is_known(place, text, time.instant);
+    if (r == 0)
+        *ret = time.instant;
+    return r;
+}
+
+static int unknown(const struct wb_place *place, int64_t when, int error)
+{
+    struct wb_error why;
+
+    wb_moment_unknown(place->mount, place->path, when, error, &why);
+    return wb_cli_fail(place->given, "%s", why.text);
 }
 
 /* Whether the second of two words is a moment: else it is the PATH. */
@@ -191,10 +199,11 @@ static int run(const char *from, const char *to, const char *path, bool json, bo
     diff.mount = place->mount;
     diff.path = place->path;
     r = wb_moment_path(place->mount, place->path, diff.when[0], &before);
-    if (r == 0 || r == -ENOENT)
-        r = wb_moment_path(place->mount, place->path, diff.when[1], &after);
     if (r < 0 && r != -ENOENT)
-        return wb_cli_fail(diff.given, "%s", wb_errno_text(r));
+        return unknown(place, diff.when[0], r);
+    r = wb_moment_path(place->mount, place->path, diff.when[1], &after);
+    if (r < 0 && r != -ENOENT)
+        return unknown(place, diff.when[1], r);
     if (!before && !after)
         return wb_cli_fail(diff.given, "did not exist then, nor %s", to ? "at the other time" : "does it exist now");
     wb_progress_begin();

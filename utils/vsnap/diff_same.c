@@ -5,6 +5,7 @@
 #include "common/cli.h"
 #include "client/copy.h"
 #include "client/fd.h"
+#include "client/past_path.h"
 #include "client/path.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,9 +19,12 @@
 void diff_fail(struct diff *diff, const char *path, int error)
 {
     g_autofree char *whole = wb_path_join(diff->given, path);
+    g_autofree char *from_root = wb_path_join(diff->path, path);
+    struct wb_error why;
 
     diff->failed = true;
-    wb_cli_fail(whole, "cannot be compared: %s", wb_errno_text(error));
+    wb_moment_unknown(diff->mount, from_root, MIN(diff->when[0], diff->when[1]), error, &why);
+    wb_cli_fail(whole, "cannot be compared: %s", why.text);
 }
 
 void diff_tell(struct diff *diff, enum change_kind kind, const char *path, const char *from,
