@@ -7,10 +7,15 @@
 #include "history/state/lookback.h"
 #include <errno.h>
 #include <glib.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* So many catalogs are held open: a path longer than that is read again at each moment. */
 #define WALKS_MAX 64
+/* By all threads together: 1024 descriptors must do, and most are for what users have open. */
+#define CATALOGS_MAX 128
+
+static atomic_uint catalogs;
 
 /* What a name was bound to. */
 struct binding {
@@ -39,11 +44,18 @@ struct wb_bindings {
     uint64_t clock; /* of `used` */
 };
 
+static void close_catalog(struct walk *walk)
+{
+    if (walk->catalog.fd >= 0)
+        atomic_fetch_sub(&catalogs, 1);
+    wb_log_cursor_close(&walk->catalog);
+}
+
 static void walk_free(void *data)
 {
     struct walk *walk = data;
 
-    wb_log_cursor_close(&walk->catalog);
+    close_catalog(walk);
     g_free(walk->name);
     g_free(walk);
 }
@@ -105,6 +117,27 @@ static int read_older(struct wb_history *history, struct walk *walk)
     return MIN(r, 0);
 }
 
+/* Passes over so many records that are about other names: most logs end there, and need not be held open. */
+#define AHEAD 16
+
+static void look_ahead(struct wb_history *history, struct walk *walk)
+{
+    int64_t horizon = wb_store_horizon(history->store);
+    const struct wb_record *head = &walk->catalog.head;
+    int r = 0;
+
+    for (unsigned i = 0; i < AHEAD && walk->has_older && (r = wb_log_cursor_peek(&walk->catalog)) == 0; i++) {
+        if (head->type == WB_REC_GAP || head->type == WB_REC_FILLER || head->when <= horizon ||
+            (head->type == WB_REC_NAME && wb_record_slot(head, walk->name)))
+            return;
+        wb_log_cursor_take(&walk->catalog);
+    }
+    if (r == WB_DAMAGED)
+        walk->unknown_before = WB_WHEN_PRESENT;
+    if (!walk->has_older || r == WB_END || r == WB_DAMAGED)
+        close_catalog(walk); /* nothing is read any more */
+}
+
 /* Goes back to `when`. 0 or -errno. */
 static int go_back(struct wb_history *history, struct walk *walk, int64_t when)
 {
@@ -114,6 +147,7 @@ static int go_back(struct wb_history *history, struct walk *walk, int64_t when)
         walk->now = walk->older;
         r = read_older(history, walk);
     }
+    look_ahead(history, walk);
     walk->when = when;
     return r;
 }
@@ -134,6 +168,8 @@ static int begin(struct wb_history *history, struct walk *walk, struct wb_revisi
     walk->now.present = r == 0;
     walk->now.mode = r == 0 ? attrs.mode : 0;
     r = wb_log_cursor_open(&walk->catalog, history->store, walk->dir, WB_FILE_CATALOG);
+    if (walk->catalog.fd >= 0)
+        atomic_fetch_add(&catalogs, 1);
     return r < 0 ? r : read_older(history, walk);
 }
 
@@ -168,7 +204,7 @@ static struct walk *add(struct wb_bindings *bindings, struct wb_revision *dir, c
     int64_t settled = wb_history_quiet_since(bindings->history);
 
     /* A later change may be under way, and its record of no account in the end. */
-    if (dir->when >= settled || strlen(name) > WB_NAME_MAX)
+    if (dir->when >= settled || strlen(name) > WB_NAME_MAX || atomic_load(&catalogs) >= CATALOGS_MAX)
         return NULL;
     walk = g_try_new0(struct walk, 1);
     if (!walk)

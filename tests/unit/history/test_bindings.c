@@ -213,6 +213,41 @@ START_TEST(what_nobody_recorded)
 }
 END_TEST
 
+static unsigned count_descriptors(void)
+{
+    g_autoptr(GDir) dir = g_dir_open("/proc/self/fd", 0, NULL);
+    unsigned count = 0;
+
+    while (g_dir_read_name(dir))
+        count++;
+    return count;
+}
+
+/* The descriptors of a daemon may be few, and the look-backs many. */
+START_TEST(a_catalog_that_was_read_is_closed)
+{
+    struct wb_bindings *bindings;
+    struct wb_revision *root;
+    unsigned before;
+
+    setup_model(10);
+    op_birth(&model.tree, "a", WB_OP_MKDIR);
+    ck_assert_int_eq(wb_revision_root(history, wb_store_tick(model.tree.store), &root), 0);
+    settle();
+    wb_revision_unref(compare_child(bindings = wb_bindings_new(history), root, "b"));
+    wb_bindings_free(bindings);
+    before = count_descriptors();
+    bindings = wb_bindings_new(history);
+    ck_assert(wb_bindings_never_was(bindings, root, "b"));
+    ck_assert_uint_eq(count_descriptors(), before);
+    ck_assert(!wb_bindings_never_was(bindings, root, "a"));
+    ck_assert_uint_eq(count_descriptors(), before);
+    wb_bindings_free(bindings);
+    wb_revision_unref(root);
+    teardown_model();
+}
+END_TEST
+
 /* A look-up at that moment is refused, so it is not certain that the name never was. */
 START_TEST(a_gap_that_no_record_shows)
 {
@@ -304,6 +339,7 @@ int main(void)
     suite_add_tcase(suite, compared);
     tcase_add_test(single, a_change_under_way_that_fails);
     tcase_add_test(single, what_nobody_recorded);
+    tcase_add_test(single, a_catalog_that_was_read_is_closed);
     tcase_add_test(single, a_gap_that_no_record_shows);
     tcase_add_test(single, what_was_forgotten_is_refused);
     tcase_add_test(single, an_abandoned_search_ends);
