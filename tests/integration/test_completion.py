@@ -80,6 +80,7 @@ def test_verbs(mount, shell):
 def test_options(mount, shell):
     assert {"--since", "--json"} <= set(shell(mount, f"{mount.programs.directory}/wayback log --"))
     assert {"--since", "--json"} <= set(shell(mount, f"{mount.programs.directory}/vlog --"))
+    assert {"--list", "--op"} <= set(shell(mount, f"{mount.programs.directory}/wayback redo --"))
     assert {"--message"} <= set(shell(mount, f"{mount.programs.directory}/wayback snap create --"))
     assert {"auto", "always", "never"} == set(shell(mount, f"{mount.programs.directory}/vlog --color "))
 

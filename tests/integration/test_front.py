@@ -120,14 +120,14 @@ def test_what_could_be_recorded(mount, maker):
     place = maker.tree()
     (place / "file").write_bytes(b"")
     for name in ("file", "missing/below", "file/below"):
-        assert call(mount, "status", place / name, status=1).endswith(f"  record   wayback mount {place}\n")
+        assert call(mount, "status", place / name, status=1).endswith(f"wayback mount {place}\n")
     assert "wayback mount" not in call(mount, "status", "/missing", status=1)
 
 
 def test_status_of_covered_mounts(mount, maker):
     """A mount that another one covers is not the one that a path leads to."""
     other = maker.tree()
-    call(mount, other, mount.path)
+    call(mount, "-o", "nonempty", other, mount.path)
     try:
         assert status(mount, mount.path)[0]["tree"] == str(other)
         [behind] = status(mount, mount.source, result=1)

@@ -17,8 +17,7 @@ struct wb_verb {
 
 /* In the order of the first screen. */
 static const struct wb_verb verbs[] = {
-    {"enable", "venable", NULL, "record a directory from now on and after each boot"},
-    {"disable", "vdisable", NULL, "end that; the history stays"},
+    {"enable", "venable", NULL, "record a directory from now on and after each boot (also: disable)"},
     {"config", "vconfig", NULL, "show, check or change how long versions are kept"},
     {"mount", NULL, NULL, "record a tree until 'wayback unmount' (also: wayback SRC [MNT])"},
     {"status", "vstatus", NULL, "is this place recorded, since when, by which mount"},
@@ -26,8 +25,7 @@ static const struct wb_verb verbs[] = {
     {"list", "vstat", NULL, "the versions of a file"},
     {"diff", "vdiff", NULL, "the differences since a time"},
     {"find", "vfind", NULL, "names that exist or ever did, deleted ones too"},
-    {"show", "vextract", "--show", "a file's content at a time, or a directory's list"},
-    {"extract", "vextract", NULL, "copy a past state, beside the present one"},
+    {"show", "vextract", "--show", "a file's content at a time, or a directory's list (also: extract)"},
     {"restore", "vrevert", NULL, "put a past state back (this can be undone)"},
     {"undo", "vundo", NULL, "undo the newest restore; again: the one before (also: redo)"},
     {"snap", "vsnap", NULL, "give moments names, and keep them"},
@@ -37,6 +35,8 @@ static const struct wb_verb verbs[] = {
     {"check", "vfsck", NULL, "check the store of a tree, and repair it"},
     {"send", "vsend", NULL, "copy a tree with its history; receive takes it"},
     {"help", NULL, NULL, "this text; help VERB; help TOPIC (a manual page)"},
+    {"disable", "vdisable", NULL, NULL},
+    {"extract", "vextract", NULL, NULL},
     {"redo", "vundo", "--redo", NULL},
     {"mounts", "vstatus", "--all", NULL},
     {"unmount", NULL, NULL, NULL},
