@@ -295,6 +295,9 @@ int wb_store_open_file(const struct wb_store *store, struct wb_object object, en
 /* The index to put into records for a process; looks at /proc/PID/cmdline, briefly cached. */
 uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint32_t pid);
 
+/* The next change by the process reads its command line again: it may have executed another program. */
+void wb_store_actor_expire(struct wb_store *store, uint32_t uid, uint32_t gid, uint32_t pid);
+
 /* What an index in a record of `when` stands for. `command` holds WB_COMMAND_MAX + 1 bytes. 0, WB_ABSENT or -errno. */
 struct wb_actor {
     uint32_t uid, gid, pid;

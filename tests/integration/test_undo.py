@@ -373,6 +373,40 @@ def test_interrupted_and_turned_round(trees, tmp_path):
     assert "nothing was changed" in text and contents(trees) == [b"new" * 2000] * 10
 
 
+def test_a_shell_that_becomes_vrevert(steps):
+    """Its changes are not those of the shell, which had the same process number a moment ago."""
+    then = moment()
+    for name in "abc":
+        (steps.path / "d" / name).touch()
+    for _ in range(5):
+        state = state_of(steps.path / "d")
+        steps.tool("bash", "-c", f"echo 1 > x; echo 2 > x; exec vrevert d --time {epoch(then)}", cwd=steps.path)
+        assert os.listdir(steps.path / "d") == ["f"]
+        vundo(steps, "d")
+        assert differences(state, state_of(steps.path / "d")) == []
+
+
+@pytest.mark.parametrize("options", [("allow_other",), ("allow_other", "history=close")], ids=["write", "close"])
+@pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "user"])
+def test_by_users_and_with_closed_files_only(maker, options, user):
+    mount = maker.mount(*(options if user is None else options[1:]), user=user)
+
+    def shell(script):
+        return mount.tool("sh", "-c", f"cd {mount.path}; {script}").stdout
+
+    read = "cat d/f; ls d"
+    then = shell("mkdir d; echo 1 > d/f; echo 1 > d/g; sleep 0.01; date +%s.%N; sleep 0.01; "
+                 "echo two > d/f; rm d/g; echo new > d/new").strip()
+    shell(f"vrevert d --time {then}")
+    assert shell(read).split() == ["1", "f", "g"]
+    shell("vundo")
+    assert shell(read).split() == ["two", "f", "new"]
+    shell("vundo --redo d")
+    assert shell(read).split() == ["1", "f", "g"]
+    found = [json.loads(line) for line in shell("vundo --list --json").splitlines()]
+    assert [entry["state"] for entry in found] == ["redo", "undone", "restore"]
+
+
 def test_names_of_commands_only(maker):
     """Where the arguments are not recorded, undo does not guess."""
     mount = maker.mount("allow_other")
@@ -407,7 +441,7 @@ def test_the_daemon_filters(steps):
 
 
 def test_wrong_usage(mount):
-    for arguments in (("--list", "--redo"), ("--list", "-n"), ("a", "b"), ("--op", "")):
+    for arguments in (("--list", "--op", "1"), ("--list", "-n"), ("a", "b"), ("--op", "")):
         vundo(mount, *arguments, status=2)
     assert "nothing to undo: the history shows no restore by vrevert here" in vundo(mount, status=1)
     assert vundo(mount, "--list", "--json") == ""

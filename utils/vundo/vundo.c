@@ -88,8 +88,8 @@ static int name_restore(const struct restore *restore, char **arguments)
 
 static int check_options(void)
 {
-    if (show_list && (redo || id_text || force || dry_run))
-        return wb_cli_usage("--list excludes --redo, --op, --force and --dry-run");
+    if (show_list && (id_text || force || dry_run))
+        return wb_cli_usage("--list excludes --op, --force and --dry-run");
     if (id_text && (!*id_text || strspn(id_text, "0123456789.") != strlen(id_text)))
         return wb_cli_usage("--op: '%s' is not an ID; --list shows the IDs", id_text);
     return -1;

@@ -26,8 +26,12 @@ int wb_control_hello(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_session *session = request->session;
     struct wb_control_hello *reply = (struct wb_control_hello *)(void *)out->data;
-
+    const struct fuse_ctx *caller = fuse_req_ctx(request->req);
     bool keeper = wb_control_is_keeper(request);
+
+    /* A tool that a shell executed in its own place: its changes are not the shell's, however soon they follow. */
+    if (session->store)
+        wb_store_actor_expire(session->store, caller->uid, caller->gid, (uint32_t)caller->pid);
 
     /* Paths and descriptors of the daemon are for those who may open them. */
     if (keeper && g_strlcpy(reply->source, session->source, sizeof(reply->source)) >= sizeof(reply->source))

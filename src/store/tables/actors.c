@@ -278,11 +278,31 @@ static uint32_t append_actor(struct wb_store *store, uint32_t uid, uint32_t gid,
     return r < 0 ? 0 : (uint32_t)(record.offset / 8 + 1);
 }
 
+static struct cached_actor *cached_actor(struct wb_actors *actors, uint32_t uid, uint32_t gid, uint32_t pid)
+{
+    uint32_t key[3] = {uid, gid, pid};
+
+    return &actors->cache[wb_checksum(key, sizeof(key)) % CACHE_SIZE];
+}
+
+void wb_store_actor_expire(struct wb_store *store, uint32_t uid, uint32_t gid, uint32_t pid)
+{
+    struct wb_actors *actors = store->actors;
+    struct cached_actor *cached;
+
+    if (!actors)
+        return;
+    cached = cached_actor(actors, uid, gid, pid);
+    pthread_mutex_lock(&actors->lock);
+    if (cached->uid == uid && cached->gid == gid && cached->pid == pid)
+        cached->fresh_until = 0;
+    pthread_mutex_unlock(&actors->lock);
+}
+
 uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint32_t pid)
 {
     struct wb_actors *actors = store->actors;
     struct cached_actor *cached, found;
-    uint32_t key[3] = {uid, gid, pid};
     char command[WB_COMMAND_MAX];
     enum wb_commands commands;
     uint64_t check;
@@ -290,7 +310,7 @@ uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint
 
     if (!actors)
         return 0;
-    cached = &actors->cache[wb_checksum(key, sizeof(key)) % CACHE_SIZE];
+    cached = cached_actor(actors, uid, gid, pid);
     pthread_mutex_lock(&actors->lock);
     found = *cached;
     commands = actors->commands;
