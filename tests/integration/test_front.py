@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from mounts import BUILD, LIMIT, NOBODY, epoch, moment, mounted_at, run
+from mounts import BUILD, LIMIT, NOBODY, TOOLS, epoch, moment, mounted_at, run
 
 VERBS = {"log": "vlog", "list": "vstat", "diff": "vdiff", "find": "vfind", "extract": "vextract", "restore": "vrevert",
          "snap": "vsnap", "usage": "vdf", "forget": "vprune", "rm": "vrm", "check": "vfsck", "send": "vsend", "status": "vstatus",
@@ -181,3 +181,22 @@ def test_a_shell_below_its_mount(maker):
     assert absolute["recorded"] and not absolute["below_mount"]
     assert before["below_mount"] and not before["recorded"]
     assert after["recorded"] and not after["below_mount"]
+
+
+def test_commands_in_texts(mount, maker):
+    """A command that a verb prints is one of `wayback`, and one that a tool prints is a tool."""
+    (mount.path / "f").write_bytes(b"x")
+    then = moment()
+    (mount.path / "f").write_bytes(b"longer")
+    gone = mount.path / "gone"
+    gone.write_bytes(b"x")
+    gone.unlink()
+    assert "wayback restore --time" in call(mount, "find", "gone", mount.path)
+    assert "vrevert --time" in mount.tool("vfind", "gone", mount.path).stdout
+    text = call(mount, "restore", mount.path / "f", "--time", epoch(then))
+    assert "undo: wayback restore " in text and "or:   wayback undo " in text and "vrevert" not in text
+    assert "'wayback list' lists" in call(mount, "restore", mount.path / "f", status=2)
+    assert "'vstat' lists" in mount.tool("vrevert", mount.path / "f", status=2).stdout
+    for verb in VERBS:
+        lines = call(mount, verb, "--help").splitlines()
+        assert [line for line in lines if line.split()[:1] and line.split()[0] in TOOLS] == []

@@ -73,14 +73,38 @@ static const char *name_of_call(const struct wb_cli *cli, const char *argument)
     return argument && g_str_has_prefix(argument, "wayback ") ? g_strdup(argument) : cli->name;
 }
 
-/* `text` with the name by which the tool was called, where it has the tool's own at the beginning of a line. */
+/* As in the table of verbs of the program `wayback`. */
+static const struct {
+    const char *tool, *call;
+} calls[] = {{"vcompact", "wayback pack"},   {"vconfig", "wayback config"},    {"vdf", "wayback usage"},
+             {"vdiff", "wayback diff"},      {"vdisable", "wayback disable"},  {"vdump", "wayback dump"},
+             {"venable", "wayback enable"},  {"vextract", "wayback extract"},  {"vfind", "wayback find"},
+             {"vfsck", "wayback check"},     {"vlog", "wayback log"},          {"vprune", "wayback forget"},
+             {"vreceive", "wayback receive"}, {"vrevert", "wayback restore"},  {"vrm", "wayback rm"},
+             {"vsend", "wayback send"},      {"vsnap", "wayback snap"},        {"vstat", "wayback list"},
+             {"vstatus", "wayback status"},  {"vstore", "wayback store"},      {"vundo", "wayback undo"},
+             {"vundo --redo", "wayback redo"}};
+
+const char *wb_cli_tool(const char *tool)
+{
+    for (size_t i = 0; g_str_has_prefix(wb_cli_name(), "wayback ") && i < G_N_ELEMENTS(calls); i++)
+        if (strcmp(calls[i].tool, tool) == 0)
+            return calls[i].call;
+    return tool;
+}
+
+/* `text` with the name by which each tool is called where it stands at the beginning of a line. */
 static char *with_call(const struct wb_cli *cli, const char *text)
 {
-    g_autofree char *own = g_strdup_printf("  %s ", cli->name), *new = g_strdup_printf("  %s ", called);
     GString *result = g_string_new(text);
 
-    if (called != cli->name)
+    for (size_t i = 0; called != cli->name && i < G_N_ELEMENTS(calls); i++) {
+        bool is_own = strcmp(calls[i].tool, cli->name) == 0;
+        g_autofree char *own = g_strdup_printf("  %s ", calls[i].tool);
+        g_autofree char *new = g_strdup_printf("  %s ", is_own ? called : calls[i].call);
+
         g_string_replace(result, own, new, 0);
+    }
     return g_string_free(result, FALSE);
 }
 

@@ -60,6 +60,12 @@ int wb_cli_end(void);
 
 const char *wb_cli_name(void);
 
+/*
+ * How the user calls a tool ("vrevert"), for commands in texts: by its verb ("wayback restore") if this one was called
+ * by a verb.
+ */
+const char *wb_cli_tool(const char *tool);
+
 /* --store DIR, made absolute: the store of a tree that is not mounted; NULL: in the tree. */
 const char *wb_cli_store(void);
 

@@ -50,7 +50,7 @@ int wb_moment_check(const struct wb_moment_options *options)
     if (options->time && options->change != WB_CHANGE_NONE)
         return wb_cli_usage("--time and --change exclude each other");
     if (options->change < 1 && options->change != WB_CHANGE_NONE)
-        return wb_cli_usage("--change: %d is not the number of a change; 1 is the most recent, 'vstat' lists them",
-                            options->change);
+        return wb_cli_usage("--change: %d is not the number of a change; 1 is the most recent, '%s' lists them",
+                            options->change, wb_cli_tool("vstat"));
     return options->time && wb_time_check("--time", options->time) != 0 ? WB_EXIT_USAGE : 0;
 }

@@ -190,7 +190,7 @@ static char *reverse_of(const struct wb_revert_report *report, int64_t before)
 
     if (report->reverse)
         return g_strdup(report->reverse);
-    return g_strdup_printf("vrevert %s --time %s%s", quoted, wb_when_print_epoch(before, epoch),
+    return g_strdup_printf("%s %s --time %s%s", wb_cli_tool("vrevert"), quoted, wb_when_print_epoch(before, epoch),
                            report->all_links ? " --all-links" : "");
 }
 

@@ -111,10 +111,11 @@ static int not_found(const char *option, const char *name, const GPtrArray *all)
 {
     g_autofree char *similar = wb_snapshot_similar(all, name);
     g_autofree char *shown = wb_text_printable(name);
+    g_autofree char *list = g_strdup_printf("'%s list' lists them;", wb_cli_tool("vsnap"));
 
     return wb_cli_usage("%s: '%s' is neither a time nor a snapshot here; %s%s%s write " TIMES, option, shown,
                         similar      ? "did you mean "
-                        : all->len > 0 ? "'vsnap list' lists them;"
+                        : all->len > 0 ? list
                                        : "there are no snapshots;",
                         similar ? similar : "", similar ? "? For a time" : "");
 }
@@ -139,8 +140,8 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
     if (r == -ENODATA) {
         g_autofree char *scope = wb_text_printable(wb_snapshot_path(snapshot));
 
-        return wb_cli_usage("%s: the snapshot '%s' covers %s only, not %s; use its time instead ('vsnap show %s')",
-                            option, name, scope, place->given, name);
+        return wb_cli_usage("%s: the snapshot '%s' covers %s only, not %s; use its time instead ('%s show %s')",
+                            option, name, scope, place->given, wb_cli_tool("vsnap"), name);
     }
     if (r < 0) {
         if (wb_request_snapshot_list(place->mount->root_fd, "", NULL, &all) < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vdf.h"
+#include "common/cli.h"
 #include "common/json.h"
 #include "common/pager.h"
 #include "common/snapshots.h"
@@ -154,7 +155,8 @@ static void show_freed(FILE *out, const struct usage *usage, const struct show_u
 
     if (!usage->has_freed)
         return;
-    fprintf(out, "vrm would free %s, and vrm --history %s", size_text(show, usage->freed.all, all),
+    fprintf(out, "%s would free %s, and %s --history %s", wb_cli_tool("vrm"), size_text(show, usage->freed.all, all),
+            wb_cli_tool("vrm"),
             size_text(show, usage->freed.history, history));
     if (usage->freed.shared > 0)
         fprintf(out, "; up to %s more are in blocks shared between files",
@@ -173,8 +175,8 @@ static void show_gaps(FILE *out, const struct usage *usage)
     if (sums->gaps_since > 0)
         time_text(sums->gaps_since, since);
     time_text(sums->gaps_until, until);
-    fprintf(out, "Gaps: %" PRIu64 " files and directories have gaps in their history between %s and %s; vlog lists "
-            "them\n", sums->gaps, since, until);
+    fprintf(out, "Gaps: %" PRIu64 " files and directories have gaps in their history between %s and %s; %s lists "
+            "them\n", sums->gaps, since, until, wb_cli_tool("vlog"));
 }
 
 static void show_rest(FILE *out, const struct usage *usage, const struct show_usage *show,

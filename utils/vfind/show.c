@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vfind.h"
+#include "common/cli.h"
 #include "common/json.h"
 #include "common/pager.h"
 #include "client/path.h"
@@ -23,7 +24,7 @@ static char *command_for(const struct find *find, const char *path, const struct
     if (span->last == 0 || span->moved)
         return NULL;
     wb_when_print_epoch(back, time);
-    return g_strdup_printf("%s --time %s %s%s", index == 0 ? "vrevert" : "vextract", time,
+    return g_strdup_printf("%s --time %s %s%s", wb_cli_tool(index == 0 ? "vrevert" : "vextract"), time,
                            *whole == '-' ? "./" : "", word);
 }
 

@@ -56,7 +56,8 @@ static struct find find = {.maxdepth = -1};
 
 static int check_times(void)
 {
-    return wb_time_range(find.place, since_text, until_text, "vstat", &find.match.since, &find.match.until);
+    return wb_time_range(find.place, since_text, until_text, wb_cli_tool("vstat"), &find.match.since,
+                         &find.match.until);
 }
 
 static int check_options(void)
@@ -158,7 +159,8 @@ int main(int argc, char **argv)
         wb_pager_begin();
     find_run(&find);
     if (find.shown == 0 && argc == 2 && path != argv[1] && g_file_test(argv[1], G_FILE_TEST_IS_DIR))
-        wb_cli_warn(NULL, "no name matches '%s'; to list the directory of that name: vfind %s/", argv[1], argv[1]);
+        wb_cli_warn(NULL, "no name matches '%s'; to list the directory of that name: %s %s/", argv[1],
+                    wb_cli_tool("vfind"), argv[1]);
     find.place = wb_place_free(find.place);
     return wb_cli_end();
 }

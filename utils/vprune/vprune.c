@@ -197,11 +197,11 @@ static void report(const struct wb_place *place, const struct sums *sums)
         g_autofree char *oldest = wb_text_printable(sums->all.snapshot);
         g_autofree char *count = wb_text_count(sums->all.snapshots, "snapshot is", "snapshots are");
 
-        wb_cli_fail(place->given, "not pruned: %s of earlier times (the oldest: %s); delete them (vsnap delete), or "
-                    "choose an earlier TIME", count, oldest);
+        wb_cli_fail(place->given, "not pruned: %s of earlier times (the oldest: %s); delete them (%s delete), or "
+                    "choose an earlier TIME", count, oldest, wb_cli_tool("vsnap"));
     } else if (sums->all.kept > 0) {
-        wb_cli_fail(place->given, "%" PRIu64 " logs or deleted files could not be pruned: %s; run vfsck, then run this "
-                    "again", sums->all.kept, wb_errno_text((int)sums->all.error));
+        wb_cli_fail(place->given, "%" PRIu64 " logs or deleted files could not be pruned: %s; run %s, then run this "
+                    "again", sums->all.kept, wb_errno_text((int)sums->all.error), wb_cli_tool("vfsck"));
     }
 }
 

@@ -185,7 +185,7 @@ static void run(const struct request *request)
     if (is_alone && !json && !dry_run && wb_revert_did_anything(&result)) {
         g_autofree char *quoted = wb_text_shell(place->given);
 
-        printf("or:   %s %s\n", g_str_has_prefix(wb_cli_name(), "wayback ") ? "wayback undo" : "vundo", quoted);
+        printf("or:   %s %s\n", wb_cli_tool("vundo"), quoted);
     }
     if (!wb_cli_interrupted())
         paths_done++;
@@ -203,7 +203,8 @@ int main(int argc, char **argv)
     if (wb_moment_check(&moment_options) != 0)
         return WB_EXIT_USAGE;
     if (!moment_options.time && moment_options.change == WB_CHANGE_NONE)
-        return wb_cli_usage("the state is missing: use --time TIME or --change N ('vstat' lists the changes)");
+        return wb_cli_usage("the state is missing: use --time TIME or --change N ('%s' lists the changes)",
+                            wb_cli_tool("vstat"));
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
         wrong_usage |= look_for(argv[i], requests) == WB_EXIT_USAGE;
     sets = make_sets(requests);

@@ -48,7 +48,7 @@ static bool find_changes(const struct wb_place *place, const struct vrm_range *r
     for (int number = range->first; number <= range->last + 1; number++) {
         r = wb_version_walk_next(walk, &version);
         if (r == -ENOENT || (r > 0 && number == range->first)) {
-            wb_cli_fail(place->given, "has no change with number %d; 'vstat' lists them", number);
+            wb_cli_fail(place->given, "has no change with number %d; '%s' lists them", number, wb_cli_tool("vstat"));
             return false;
         }
         if (r < 0) {
@@ -139,8 +139,8 @@ static bool ask_daemon(const struct wb_place *place, unsigned flags, int64_t fro
     else if (r == -EPERM || r == -EACCES)
         wb_cli_fail(place->given, "not permitted: only the owner or root may erase a history");
     else if (r == -ENOENT)
-        wb_cli_fail(place->given, "nothing was erased: it does not exist now; vrm without --change erases all of its "
-                                  "history");
+        wb_cli_fail(place->given, "nothing was erased: it does not exist now; %s without --change erases all of its "
+                                  "history", wb_cli_tool("vrm"));
     else if (r < 0)
         wb_cli_fail(place->given, "%s", wb_errno_text(r));
     else if (erased->refused)

@@ -431,7 +431,7 @@ int main(int argc, char **argv)
         return wb_cli_usage("--change cannot be combined with -r, --history, --before or --pattern");
     if (change_text && !vrm_range_parse(change_text, &range))
         return wb_cli_usage("--change: '%s' is invalid; use N, or N..M with N < M; 1 is the most recent change (see "
-                            "'vstat')", change_text);
+                            "'%s')", change_text, wb_cli_tool("vstat"));
     range.dry_run = dry_run;
     range.json = json;
     if (pattern_texts && !(patterns = read_patterns()))

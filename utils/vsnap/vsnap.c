@@ -129,7 +129,7 @@ static char *describe(void)
 
     for (unsigned i = 0; i < G_N_ELEMENTS(verbs); i++)
         g_string_append_printf(text, "  %-7s %s\n", verbs[i].name, verbs[i].help);
-    g_string_append(text, "'vsnap VERB --help' shows details.");
+    g_string_append(text, "Each VERB has a --help of its own.");
     return g_string_free(text, FALSE);
 }
 

@@ -150,9 +150,7 @@ static char *reverse_of(const struct inversion *inversion)
     bool is_in_reach = wb_path_below(inversion->top.path, place->path, NULL);
     g_autofree char *quoted = wb_text_shell(is_in_reach ? place->given : inversion->top.given);
 
-    return g_strdup_printf("%s %s", g_str_has_prefix(wb_cli_name(), "wayback ")
-                                        ? (is_undo ? "wayback redo" : "wayback undo")
-                                        : (is_undo ? "vundo --redo" : "vundo"), quoted);
+    return g_strdup_printf("%s %s", wb_cli_tool(is_undo ? "vundo --redo" : "vundo"), quoted);
 }
 
 void invert(const struct vundo *vundo, const struct restore *restore)
