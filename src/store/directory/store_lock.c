@@ -80,8 +80,9 @@ static int report_mount(const struct holder *holder, const char *point, const ch
     struct stat st;
     bool is_root = stat(proc, &st) < 0 || st.st_uid == 0;
 
+    /* The path of the store may be relative to the tree: the caller names that. */
     return wb_error_set(why, -EBUSY, "%s%s is %s at %s (pid %lu). To unmount: %s %s", in_tree ? "" : "the store ",
-                        in_tree ? parent : home, in_tree ? "mounted" : "in use by the mount", point, holder->pid,
+                        !in_tree ? home : strcmp(parent, ".") == 0 ? "the tree" : parent, in_tree ? "mounted" : "in use by the mount", point, holder->pid,
                         is_root ? "umount" : "fusermount3 -u", word);
 }
 
