@@ -78,12 +78,14 @@ static int report_mount(const struct holder *holder, const char *point, const ch
     g_autofree char *parent = g_path_get_dirname(home), *name = g_path_get_basename(home);
     bool in_tree = strcmp(name, WB_STORE_NAME) == 0;
     struct stat st;
-    bool is_root = stat(proc, &st) < 0 || st.st_uid == 0;
+    const char *command = stat(proc, &st) < 0 || st.st_uid == 0 ? "umount" : "fusermount3 -u";
 
+    if (!in_tree)
+        return wb_error_set(why, -EBUSY, "the store %s is in use by the mount at %s (pid %lu). To unmount: %s %s", home,
+                            point, holder->pid, command, word);
     /* The path of the store may be relative to the tree: the caller names that. */
-    return wb_error_set(why, -EBUSY, "%s%s is %s at %s (pid %lu). To unmount: %s %s", in_tree ? "" : "the store ",
-                        !in_tree ? home : strcmp(parent, ".") == 0 ? "the tree" : parent, in_tree ? "mounted" : "in use by the mount", point, holder->pid,
-                        is_root ? "umount" : "fusermount3 -u", word);
+    return wb_error_set(why, -EBUSY, "%s is mounted at %s (pid %lu). To unmount: %s %s",
+                        strcmp(parent, ".") == 0 ? "the tree" : parent, point, holder->pid, command, word);
 }
 
 static int report_holder(const struct holder *holder, bool ending, const char *home, struct wb_error *why)
