@@ -42,8 +42,9 @@ def fixture_made(mount):
 def test_no(made, answer):
     state = state_of(made.path)
     text = on_terminal(made, answer, "vrevert", "d", "-t", epoch(made.when), status=1)
-    assert "vrevert: this removes 12 names that did not exist then (the history keeps them):\n" in text
-    assert "    d/made00\n" in text and "    d/made09\n    and 2 more\nRemove? [y/N] " in text and "d/made10" not in text
+    assert "vrevert: this overwrites 1 file and removes 12 names that did not exist then\n    d/made00\n" in text
+    assert "    d/made09\n    and 2 more\nThe history keeps them. Remove? [y/N] " in text and "d/made10" not in text
+    assert max(map(len, text.split(" Remove?")[0].splitlines())) <= 80
     assert "d: nothing was changed; --remove does it without a question\n" in text
     assert differences(state, state_of(made.path)) == []
 
@@ -55,7 +56,7 @@ def test_yes(made):
     # Nothing is removed by taking that back, but by doing it again.
     assert "Remove?" not in on_terminal(made, b"", "vundo")
     text = on_terminal(made, b"n\n", "vundo", "--redo", status=1)
-    assert "vundo: this removes 12 names" in text and len(os.listdir(made.path / "d")) == 13
+    assert "vundo: this overwrites 1 file and removes 12 names" in text and len(os.listdir(made.path / "d")) == 13
     assert "Remove?" not in on_terminal(made, b"", "vundo", "--redo", "--remove")
     assert os.listdir(made.path / "d") == ["kept"]
 

@@ -2,13 +2,14 @@
 """vundo: back through restores, forward again, and never over later changes."""
 import json
 import os
+import random
 import signal
 import struct
 
 import pytest
 
 from by_hand import call
-from mounts import NOBODY, SECOND, epoch, moment
+from mounts import NOBODY, QUICK, SECOND, epoch, moment
 from operations import Operator
 from preload import preloaded
 from test_stopping import IDENTIFY, INTERRUPT, STOPPED
@@ -106,6 +107,33 @@ def test_it_is_exact(any_mount):
     assert differences(before, state_of(root / "d")) == []
     any_mount.tool("vundo", "--redo", root / "d")
     assert differences(restored, state_of(root / "d")) == []
+
+
+@pytest.mark.parametrize("seed", range(11, 16 if QUICK else 31))
+def test_random_restores(mount, seed):
+    """Changes and restores of the whole and of parts in turn; all undone, all redone, and undone again."""
+    root, chance = mount.path / "d", random.Random(seed)
+    root.mkdir()
+    times, seen = [], []
+    for step in range(4):
+        operator = Operator(str(root), seed * 10 + step)
+        for _ in range(25):
+            operator.step()
+        operator.close()
+        times.append(moment())
+    for when in chance.choices(times, k=4):
+        before, count = state_of(root), len(listed(mount))
+        names = [path for path in root.iterdir() if path.is_dir()]
+        path = chance.choice([root, *names])
+        mount.tool("vrevert", path, "--time", epoch(when))
+        if len(listed(mount)) > count:
+            seen.append(before)
+    seen.append(state_of(root))
+    for options, turn in (((), seen[-2::-1]), (("--redo",), seen[1:]), ((), seen[-2::-1])):
+        for expected in turn:
+            vundo(mount, *options)
+            # That of the directory of a PATH is not changed back, as vrevert does not.
+            assert [line for line in differences(expected, state_of(root)) if not line.startswith(".: mtime")] == []
 
 
 @pytest.fixture(name="busy")

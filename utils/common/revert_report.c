@@ -227,12 +227,15 @@ struct removal {
     const struct wb_revert_report *report;
     GPtrArray *names; /* the first ones */
     uint64_t count;
+    uint64_t overwritten; /* files that would get other content */
 };
 
 static void note_removal(void *data, const struct revert_event *event)
 {
     struct removal *removal = data;
 
+    if (event->kind == REVERT_EVENT_ACTION && event->action == REVERT_REWRITE)
+        removal->overwritten++;
     if (event->kind != REVERT_EVENT_ACTION || event->action != REVERT_REMOVE)
         return;
     if (removal->count++ < ASKED_MAX) {
@@ -245,15 +248,19 @@ static void note_removal(void *data, const struct revert_event *event)
 static bool ask(const struct wb_revert_report *report, const struct removal *removal)
 {
     g_autofree char *count = wb_text_count(removal->count, "name that did", "names that did");
+    g_autofree char *files = wb_text_count(removal->overwritten, "file", "files");
     char answer[16] = "";
 
     fflush(stdout);
-    fprintf(stderr, "%s: this removes %s not exist then (the history keeps them):\n", wb_cli_name(), count);
+    if (removal->overwritten > 0)
+        fprintf(stderr, "%s: this overwrites %s and removes %s not exist then\n", wb_cli_name(), files, count);
+    else
+        fprintf(stderr, "%s: this removes %s not exist then\n", wb_cli_name(), count);
     for (guint i = 0; i < removal->names->len; i++)
         fprintf(stderr, "    %s\n", (const char *)removal->names->pdata[i]);
     if (removal->count > removal->names->len)
         fprintf(stderr, "    and %" G_GUINT64_FORMAT " more\n", removal->count - removal->names->len);
-    fprintf(stderr, "Remove? [y/N] ");
+    fprintf(stderr, "The history keeps them. Remove? [y/N] ");
     if (!fgets(answer, sizeof(answer), stdin) || wb_cli_interrupted())
         answer[0] = '\0';
     if (g_ascii_tolower(answer[0]) == 'y')

@@ -70,7 +70,7 @@ static struct revert_request request_of(const struct inversion *inversion, bool 
                                    .extent_data = restore->paths};
 }
 
-bool is_unfinished(const struct vundo *vundo, const struct restore *restore)
+bool is_unfinished(const struct vundo *vundo, struct restore *restore)
 {
     g_autoptr(GPtrArray) later = NULL;
     struct inversion inversion;
@@ -79,6 +79,7 @@ bool is_unfinished(const struct vundo *vundo, const struct restore *restore)
     uint64_t actions = 0;
     int error;
 
+    restore_find_links(vundo->place->mount, restore);
     later = overlaps_find(vundo->place->mount, vundo->restores, restore, &error);
     /* Others changed it since then, so the undo had ended for them. */
     if (!later || later->len > 0)
@@ -153,7 +154,7 @@ static char *reverse_of(const struct inversion *inversion)
     return g_strdup_printf("%s %s", wb_cli_tool(is_undo ? "vundo --redo" : "vundo"), quoted);
 }
 
-void invert(const struct vundo *vundo, const struct restore *restore)
+void invert(const struct vundo *vundo, struct restore *restore)
 {
     g_autofree char *reverse = NULL;
     char id[WB_WHEN_TEXT_MAX];
@@ -164,6 +165,7 @@ void invert(const struct vundo *vundo, const struct restore *restore)
     struct revert_request request;
     struct revert_result result;
 
+    restore_find_links(vundo->place->mount, restore);
     if (check_overlaps(vundo, restore) != WB_EXIT_OK)
         return;
     if (inversion_begin(&inversion, vundo, restore) == WB_EXIT_OK) {

@@ -26,6 +26,7 @@ static void restore_free(void *data)
     g_free(restore->command);
     wb_changed_free(restore->paths);
     g_hash_table_unref(restore->objects);
+    g_hash_table_unref(restore->linked);
     g_free(restore->top);
     g_free(restore->inverts_text);
     if (restore->names)
@@ -132,8 +133,11 @@ static void add_change(struct restore *restore, const struct wb_change *change)
 
     restore->changes++;
     restore->first = entry->when;
-    if (restore_object(entry->ino, entry->birth, object))
+    if (restore_object(entry->ino, entry->birth, object)) {
         g_hash_table_add(restore->objects, g_strdup(object));
+        if (entry->flags & WB_CONTROL_CHANGE_LINKED)
+            g_hash_table_replace(restore->linked, g_strdup(object), g_new0(uint64_t, 1));
+    }
     if (entry->flags & WB_CONTROL_CHANGE_UNKNOWN && !(entry->flags & WB_CONTROL_CHANGE_LINKED))
         return; /* of a file without names */
     add_path(restore, change->path, names, moves || entry->existed_before, moves ? swaps : entry->exists_after);
@@ -181,6 +185,7 @@ static struct restore *begin(GPtrArray *restores, const struct wb_change *change
     restore->pid = change->pid;
     restore->command = g_strdup(change->command);
     restore->paths = wb_changed_new();
+    restore->linked = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     restore->objects = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     restore->names = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     restore->by_undo = kind == 1;
@@ -234,6 +239,9 @@ static void join(struct restore *first, struct restore *second)
     g_hash_table_iter_init(&iter, second->objects);
     while (g_hash_table_iter_next(&iter, &object, NULL))
         g_hash_table_add(first->objects, g_strdup(object));
+    g_hash_table_iter_init(&iter, second->linked);
+    while (g_hash_table_iter_next(&iter, &object, NULL))
+        g_hash_table_replace(first->linked, g_strdup(object), g_new0(uint64_t, 1));
     g_free(first->top);
     first->top = wb_changed_top(first->paths);
 }

@@ -22,6 +22,7 @@ struct restore {
     uint64_t added, removed, changed; /* names that exist since then, that do not any more, and others */
     struct wb_changed *paths; /* that it changed, relative to the root_fd of the mount */
     GHashTable *objects;      /* "inode-birth" of those that it changed, as text      */
+    GHashTable *linked;       /* of these, files with several names -> number for links.c */
     char *top;                /* the deepest of all paths at or above these           */
     GHashTable *names;        /* while it is read: path -> struct name                */
     bool outside;             /* it changed something above root_fd, too              */
@@ -38,6 +39,9 @@ struct restore {
  * negative errno. -EINTR: stopped.
  */
 GPtrArray *restores_read(const struct wb_mount *mount, int *error);
+
+/* Adds the other names of files with several names to `paths`. */
+void restore_find_links(const struct wb_mount *mount, struct restore *restore);
 
 /* The restore that made this change, or NULL. */
 struct restore *restore_of(const GPtrArray *restores, const struct wb_change *change);

@@ -32,7 +32,7 @@ char *list_counts(const struct restore *restore);
 /* ---- invert.c ------------------------------------------------------------------------------------ */
 
 /* Whether an undo or redo of `restore` was interrupted, so that running it again would do the rest. */
-bool is_unfinished(const struct vundo *vundo, const struct restore *restore);
+bool is_unfinished(const struct vundo *vundo, struct restore *restore);
 
 /* Puts everything that the restore changed back to the time before it. Failures are reported. */
-void invert(const struct vundo *vundo, const struct restore *restore);
+void invert(const struct vundo *vundo, struct restore *restore);
