@@ -93,6 +93,7 @@ struct wb_store {
     atomic_uint rewrites;      /* see wb_rewriting_own */
     atomic_uint holds;         /* pins.h */
     atomic_uint moves; /* how often it changed place (store_follow.h): older descriptors are another store's */
+    _Atomic uint64_t lock_device; /* store_lock.c: the device of `dir_fd`, with the number of moves it is of */
     _Atomic uint64_t grown;    /* see wb_store_note_growth */
     struct wb_spenders *spenders; /* spenders.h */
     _Atomic uint64_t user_limit;  /* the same: so many bytes each user; 0: no limit */

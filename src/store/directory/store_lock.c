@@ -155,25 +155,42 @@ int wb_store_dir_lock(int dir_fd, const char *home, struct wb_error *why)
 }
 
 /*
- * The name in /proc/locks of the file system of `fd`: the device of its superblock. On some file systems (btrfs)
- * stat(2) reports another device, but the table of mounts has it. Empty if it is not known.
+ * The device of the file system of `fd` as /proc/locks has it: that of its superblock. On some file systems (btrfs)
+ * stat(2) reports another device, but the table of mounts has it. False if it is not known.
  */
-static char *name_device(int fd)
+static bool find_device(int fd, unsigned *major, unsigned *minor)
 {
     g_autofree char *table = NULL;
-    unsigned major, minor;
     unsigned long long id;
     struct statx stx;
 
     if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &stx) < 0 || !(stx.stx_mask & STATX_MNT_ID) ||
         !g_file_get_contents("/proc/self/mountinfo", &table, NULL, NULL))
-        return g_strdup("");
+        return false;
     for (const char *line = table; line && *line; line = strchr(line, '\n')) {
         line += *line == '\n';
-        if (sscanf(line, "%llu %*u %u:%u", &id, &major, &minor) == 3 && id == stx.stx_mnt_id)
-            return g_strdup_printf("%02x:%02x", major, minor);
+        if (sscanf(line, "%llu %*u %u:%u", &id, major, minor) == 3 && id == stx.stx_mnt_id)
+            return true;
     }
-    return g_strdup("");
+    return false;
+}
+
+/*
+ * Its name there, empty if it is not known. A reader asks again and again, and the table of mounts may be long: the
+ * store keeps the answer for as long as it is in its place.
+ */
+static char *name_device(struct wb_store *store)
+{
+    uint64_t place = ((uint64_t)atomic_load(&store->moves) + 1) << 32, known = atomic_load(&store->lock_device);
+    unsigned major = (unsigned)known >> 20, minor = (unsigned)known & 0xfffff;
+
+    if (known >> 32 != place >> 32) {
+        if (!find_device(store->dir_fd, &major, &minor))
+            return g_strdup("");
+        /* The kernel has 12 bits for the one and 20 for the other. */
+        atomic_store(&store->lock_device, place | major << 20 | minor);
+    }
+    return g_strdup_printf("%02x:%02x", major, minor);
 }
 
 bool wb_store_is_held(const struct wb_store *store)
@@ -189,7 +206,7 @@ bool wb_store_is_held(const struct wb_store *store)
     if (!g_file_get_contents("/proc/locks", &table, NULL, NULL))
         return true;
     /* "1: FLOCK  ADVISORY  WRITE 123 08:01:4711 0 EOF" */
-    device = name_device(store->dir_fd);
+    device = name_device((struct wb_store *)store);
     wanted = g_strdup_printf("%s:%llu 0 EOF", device, (unsigned long long)st.st_ino);
     for (char *line = table, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
