@@ -5,7 +5,7 @@
 
 void fuzz_compare(const struct wb_mount *mount)
 {
-    struct diff diff = {.mount = mount, .given = ".", .when = {1, 2}};
+    struct diff diff = {.mount = mount, .given = ".", .path = "", .when = {1, 2}};
 
     diff_compare(&diff, (char *const[2]){(char *)"d", (char *)"e"});
     diff_clear(&diff);

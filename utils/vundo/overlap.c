@@ -130,18 +130,21 @@ GPtrArray *overlaps_find(const struct wb_mount *mount, const GPtrArray *restores
     struct wb_change_walk_options options = {.since = restore->first + 1};
     _cleanup_change_walk_ struct wb_change_walk *walk = wb_change_walk_new(mount, "", &options);
     struct wb_change change;
+    uint64_t held = 0;
     int r;
 
-    while ((r = wb_change_walk_next(walk, &change)) == 0) {
+    while ((r = wb_change_walk_next(walk, &change)) == 0 && held <= WB_HELD_MAX) {
         if (has_no_effect(restores, restore, &change))
             continue;
-        if (!overlaps(restore, &change))
+        if (!overlaps(restore, &change)) {
             note_linked(&linked, &change);
-        else if (g_hash_table_add(paths, g_strdup(change.path)))
+        } else if (g_hash_table_add(paths, g_strdup(change.path))) {
             g_ptr_array_add(found, overlap_new(&change));
+            held += change.entry->size + strlen(change.command);
+        }
     }
     if (r > 0 && g_hash_table_size(changes) > 0)
         wb_changed_each(restore->paths, add_linked, &linked);
-    *error = wb_cli_interrupted() ? -EINTR : MIN(r, 0);
+    *error = wb_cli_interrupted() ? -EINTR : r == 0 ? -EOVERFLOW : MIN(r, 0);
     return *error < 0 ? NULL : g_steal_pointer(&found);
 }

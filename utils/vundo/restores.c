@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "restores.h"
+#include "client/control.h"
 #include "client/path.h"
 #include "common/cli.h"
 #include <errno.h>
@@ -278,9 +279,10 @@ GPtrArray *restores_read(const struct wb_mount *mount, int *error)
     struct wb_change_walk_options options = {.commands = commands};
     _cleanup_change_walk_ struct wb_change_walk *walk = wb_change_walk_new(mount, "", &options);
     struct wb_change change;
+    uint64_t held = 0;
     int r;
 
-    while ((r = wb_change_walk_next(walk, &change)) == 0) {
+    while ((r = wb_change_walk_next(walk, &change)) == 0 && held <= WB_HELD_MAX) {
         int kind = change.entry->flags & WB_CONTROL_CHANGE_GAP ? -1 : kind_of(change.command);
         struct restore *restore;
 
@@ -288,8 +290,9 @@ GPtrArray *restores_read(const struct wb_mount *mount, int *error)
             continue;
         restore = find_open(restores, &change);
         add_change(restore ? restore : begin(restores, &change, kind), &change);
+        held += change.entry->size;
     }
-    *error = wb_cli_interrupted() ? -EINTR : MIN(r, 0);
+    *error = wb_cli_interrupted() ? -EINTR : r == 0 ? -EOVERFLOW : MIN(r, 0);
     if (*error < 0)
         return NULL;
     g_ptr_array_foreach(restores, (GFunc)(void *)finish, NULL);
