@@ -120,7 +120,7 @@ def tools_at_work(mount, root, seconds, stop):
         number += 1
         mount.tool("vsnap", "create", f"crowd-{number}", root)
         mount.tool("vstat", "-l", "20", root / "write_table0")
-        mount.tool("vlog", "-n", "50", root)
+        mount.tool("vlog", "-l", "50", root)
         mount.run_tool("vcompact", root)  # a log may be growing too fast at that moment
         mount.tool("vfind", root)
         gone = root / f"gone-{number}"

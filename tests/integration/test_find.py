@@ -105,8 +105,8 @@ def test_patterns(tree):
     assert paths(tree, "*.c") == ["other/moved.c", "src/draft.c", "src/final.c", "src/lib/util.c", "src/main.c"]
     assert paths(tree, "*.C") == [] and len(paths(tree, "-i", "*.C")) == 5
     assert paths(tree, "src/*.c") == ["src/draft.c", "src/final.c", "src/main.c"]
-    assert paths(tree, "-r", "^(main|ut)") == ["src/lib/util.c", "src/main.c"]
-    assert paths(tree, "-r", "lib/.*c$") == ["src/lib/util.c"]
+    assert paths(tree, "--regex", "^(main|ut)") == ["src/lib/util.c", "src/main.c"]
+    assert paths(tree, "--regex", "lib/.*c$") == ["src/lib/util.c"]
     assert paths(tree, "*", path="src") == ["src/draft.c", "src/final.c", "src/lib", "src/lib/util.c", "src/link",
                                             "src/main.c"]
     assert paths(tree, "src/") == paths(tree, "*", path="src")
@@ -263,7 +263,7 @@ def test_output_for_people(tree):
 
 
 def test_usage_errors(mount):
-    for arguments in (("-r", "("), ("--type", "x"), ("--since", "blah"), ("--maxdepth", "0"), ("--color=red",),
+    for arguments in (("--regex", "("), ("--type", "x"), ("--since", "blah"), ("--depth", "0"), ("--color=red",),
                       ("--json", "-0"), ("--since", "1h", "--until", "2h"), ("a", "b", "c")):
         result = mount.tool("vfind", *arguments, status=2, merge=False, cwd=mount.path)
         assert result.stderr.startswith("vfind: ") and result.stdout == ""

@@ -81,7 +81,7 @@ def test_every_kind_of_change_once_and_in_order(mount):
         ("rename", "g", "d/g"), ("chmod", "d", None), ("mkdir", "e", None), ("rmdir", "e", None),
         ("rename", "d", "moved"), ("unlink", "moved/p", None)]
     assert changes(log(mount)) == wanted
-    assert changes(log(mount, "-n", "3")) == wanted[-3:]
+    assert changes(log(mount, "-l", "3")) == wanted[-3:]
     # The directory of now, and a deleted file that had a path.
     inside = [(op, path.removeprefix("d/"), other and other.removeprefix("d/")) for op, path, other in wanted[1:14]]
     assert changes(log(mount, path=top / "moved"))[:14] == inside + [("rename", "f", "/g")]
@@ -219,7 +219,7 @@ def test_a_store_made_without_a_timeline(mount):
 
 
 def test_bad_usage(mount):
-    for arguments in (["--who", "no such user"], ["-n", "0"], ["--since", "nonsense time"], ["-f", "--until", "now"],
+    for arguments in (["--who", "no such user"], ["--limit", "0"], ["--since", "nonsense time"], ["-f", "--until", "now"],
                       ["a", "b"]):
         result = mount.tool("vlog", *arguments, status=2, merge=False, cwd=mount.path)
         assert result.stderr.startswith("vlog: ") and result.stdout == ""

@@ -63,7 +63,7 @@ def test_back_and_forward(steps):
     for expected in (b"2", b"1", b"0"):
         assert "undo: vundo d\n" in vundo(steps, "--redo", "d")
         assert content(steps) == expected
-    assert "nothing to redo" in vundo(steps, "-r", "d", status=1) and content(steps) == b"0"
+    assert "nothing to redo" in vundo(steps, "--redo", "d", status=1) and content(steps) == b"0"
     assert sorted(states(steps)) == ["redo"] * 3 + ["restore"] * 3 + ["undone"] * 3
     for expected in (b"1", b"2"):
         vundo(steps, "d/")

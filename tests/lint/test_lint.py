@@ -208,16 +208,31 @@ def test_every_program_has_help_version_and_a_page(name):
         assert (result.returncode, result.stdout) == (0, "")
 
 
-def options_of_help(name):
-    """The options that --help lists, those of each verb included."""
+def help_of(name):
+    """That of each verb included."""
     verbs = [[]]
     if name == "vsnap":
         verbs += [[verb] for verb in ("create", "list", "show", "diff", "view", "rename", "delete")]
-    words = set()
-    for verb in verbs:
-        words |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", subprocess.run(
-            [program(name), *verb, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout))
-    return words
+    return "\n".join(subprocess.run([program(name), *verb, "--help"], stdout=subprocess.PIPE, text=True,
+                                    check=True).stdout for verb in verbs)
+
+
+def options_of_help(name):
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", help_of(name)))
+
+
+def test_a_letter_is_the_same_option_in_all_tools():
+    """And so is the other way round: who knows one tool knows the options of the others."""
+    long_of, letter_of = {}, {}
+    for name in TOOLS:
+        for letter, word in re.findall(r"^  -(\w), --([\w-]+)", help_of(name), re.M):
+            long_of.setdefault(letter, set()).add(word)
+            letter_of.setdefault(word, set()).add(letter)
+        for word in re.findall(r"^  --([\w-]+)", help_of(name), re.M):
+            letter_of.setdefault(word, set()).add("")
+    # As in mount(8), and as in most programs.
+    assert {letter: words for letter, words in long_of.items() if len(words) > 1} == {"o": {"options", "output"}}
+    assert {word: letters for word, letters in letter_of.items() if len(letters) > 1} == {}
 
 
 @pytest.mark.parametrize("name", ["wayback"] + TOOLS)

@@ -28,9 +28,9 @@ static char *before_text;
 static int64_t before;
 
 static const GOptionEntry options[] = {
-    {"before", 'b', 0, G_OPTION_ARG_STRING, &before_text, "Pack only history from before TIME", "TIME"},
-    {"undo", 'u', 0, G_OPTION_ARG_NONE, &undo, "Unpack packed history", NULL},
-    {"stats", 's', 0, G_OPTION_ARG_NONE, &stats, "Only show how much is packed and what that saves", NULL},
+    {"before", 0, 0, G_OPTION_ARG_STRING, &before_text, "Pack only history from before TIME", "TIME"},
+    {"undo", 0, 0, G_OPTION_ARG_NONE, &undo, "Unpack packed history", NULL},
+    {"stats", 0, 0, G_OPTION_ARG_NONE, &stats, "Only show how much is packed and what that saves", NULL},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
     WB_CLI_END,

@@ -22,8 +22,8 @@ static gboolean json, stat_only, brief, name_only, exit_code, quiet, no_pager, c
 static char *color;
 
 static const GOptionEntry options[] = {
-    {"stat", 's', 0, G_OPTION_ARG_NONE, &stat_only, "Show the numbers of added and removed lines of each file", NULL},
-    {"brief", 'b', 0, G_OPTION_ARG_NONE, &brief, "List the differing files only, not their content", NULL},
+    {"stat", 0, 0, G_OPTION_ARG_NONE, &stat_only, "Show the numbers of added and removed lines of each file", NULL},
+    {"brief", 0, 0, G_OPTION_ARG_NONE, &brief, "List the differing files only, not their content", NULL},
     {"name-only", 0, 0, G_OPTION_ARG_NONE, &name_only, "Print only the names of differing files", NULL},
     {"exit-code", 'e', 0, G_OPTION_ARG_NONE, &exit_code, "Exit with status 3 if there are differences", NULL},
     {"quiet", 'q', 0, G_OPTION_ARG_NONE, &quiet, "Print nothing; implies --exit-code", NULL},

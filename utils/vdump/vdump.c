@@ -20,7 +20,7 @@ static char *store_option;
 static gboolean json, verify;
 
 static const GOptionEntry options[] = {
-    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "The store in which to look for IDs", "DIR"},
+    {"store", 0, 0, G_OPTION_ARG_FILENAME, &store_option, "The store in which to look for IDs", "DIR"},
     {"verify", 0, 0, G_OPTION_ARG_NONE, &verify, "Check the recorded content as well", NULL},
     WB_CLI_JSON(&json),
     WB_CLI_END,

@@ -32,7 +32,7 @@ static const GOptionEntry options[] = {
      "Extract the state before the N-th most recent change (1 is the last; see vstat)", "N"},
     {"output", 'o', 0, G_OPTION_ARG_FILENAME, &out_option,
      "Write to OUT (OUT/: into that directory, -: standard output); default: NAME@TIME here", "OUT"},
-    {"show", 's', 0, G_OPTION_ARG_NONE, &show,
+    {"show", 0, 0, G_OPTION_ARG_NONE, &show,
      "Print a file's content, a directory's list or a link's target to standard output", NULL},
     {"copy", 0, 0, G_OPTION_ARG_NONE, &copy, "Copy it beside the present one, with the time in its name", NULL},
     {"force", 0, 0, G_OPTION_ARG_NONE, &force, "Replace OUT if it exists", NULL},

@@ -20,15 +20,16 @@ static int maxdepth = -1;
 
 static const GOptionEntry options[] = {
     {"ignore-case", 'i', 0, G_OPTION_ARG_NONE, &ignore_case, "Ignore the difference of upper and lower case", NULL},
-    {"regex", 'r', 0, G_OPTION_ARG_NONE, &regex, "PATTERN is a regular expression, found anywhere in the name", NULL},
+    {"regex", 0, 0, G_OPTION_ARG_NONE, &regex, "PATTERN is a regular expression, found anywhere in the name", NULL},
     {"deleted", 0, 0, G_OPTION_ARG_NONE, &deleted, "List only deleted names", NULL},
     {"present", 0, 0, G_OPTION_ARG_NONE, &present, "List only names that exist now", NULL},
     {"moved", 0, 0, G_OPTION_ARG_NONE, &moved, "List only names whose file or directory has another name now", NULL},
     {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "List only names that existed at TIME or later", "TIME"},
     {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "List only names that existed at TIME or earlier", "TIME"},
-    {"type", 't', 0, G_OPTION_ARG_STRING, &types, "List only files (f), directories (d), links (l), p, s, b, c",
+    {"type", 0, 0, G_OPTION_ARG_STRING, &types, "List only files (f), directories (d), links (l), p, s, b, c",
      "TYPES"},
-    {"maxdepth", 'd', 0, G_OPTION_ARG_INT, &maxdepth, "Descend at most N levels below PATH", "N"},
+    {"depth", 'd', 0, G_OPTION_ARG_INT, &maxdepth, "Descend at most N levels below PATH", "N"},
+    {"maxdepth", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_INT, &maxdepth, NULL, NULL}, /* its former name */
     {"all", 'a', 0, G_OPTION_ARG_NONE, &all, "List all periods in which a name existed, not only the last one", NULL},
     {"null", '0', 0, G_OPTION_ARG_NONE, &zero, "Print only the paths, each ended by NUL (for xargs -0)", NULL},
     WB_CLI_JSON(&json),
@@ -44,7 +45,7 @@ static const struct wb_cli cli = {
                "the command that restores them, and moved ones (M) with their new path. PATTERN is a shell pattern\n"
                "for the name, or for the path below PATH if it contains a '/'.",
     .examples = "  vfind 'report*'               find a lost report\n"
-                "  vfind --deleted -t f '*' src  all deleted files of src\n"
+                "  vfind --deleted --type f '*' src  all deleted files of src\n"
                 "  vfind 'src/*.c' --since 2d    files that existed at some time of the last two days\n"
                 "  vfind ./                      everything\n"
                 "  vfind --json | jq -r 'select(.status == \"deleted\") | .restore'\n",
@@ -74,7 +75,7 @@ static int check_options(void)
     if (json && zero)
         return wb_cli_usage("--json and --null exclude each other");
     if (maxdepth < -1 || maxdepth == 0)
-        return wb_cli_usage("--maxdepth: %d is invalid; it must be 1 or more", maxdepth);
+        return wb_cli_usage("--depth: %d is invalid; it must be 1 or more", maxdepth);
     match->status = (deleted ? FIND_DELETED : 0) | (present ? FIND_PRESENT : 0) | (moved ? FIND_MOVED : 0);
     match->ignore_case = ignore_case;
     find.maxdepth = maxdepth;

@@ -72,7 +72,7 @@ struct find {
     uint64_t shown; /* rows                                                          */
     bool full;      /* more waits for that than fits into memory                       */
     unsigned held;  /* removed directories whose rows wait for what is below them    */
-    unsigned muted; /* levels beyond --maxdepth that are looked at, but not shown     */
+    unsigned muted; /* levels beyond --depth    that are looked at, but not shown     */
     char *prefix;   /* PATH as commands take it: without a moment, "" for this directory */
 };
 

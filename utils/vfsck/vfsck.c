@@ -29,7 +29,7 @@ static const GOptionEntry options[] = {
     {"rebind", 0, 0, G_OPTION_ARG_NONE, &rebind,
      "Bind the store to a TREE that was moved or copied with it; with -y also if some files lose their history",
      NULL},
-    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "The store, if it is not TREE/.wayback", "DIR"},
+    {"store", 0, 0, G_OPTION_ARG_FILENAME, &store_option, "The store, if it is not TREE/.wayback", "DIR"},
     WB_CLI_VERBOSE(&verbose, "Also show notes, which are not errors"),
     WB_CLI_JSON(&json),
     WB_CLI_END,

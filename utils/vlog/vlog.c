@@ -22,7 +22,8 @@ static int limit = G_MININT; /* not given */
 static char *since_text, *until_text, *who_text, *command_text, *color;
 
 static const GOptionEntry options[] = {
-    {"number", 'n', 0, G_OPTION_ARG_INT, &limit, "Show only the COUNT most recent changes", "COUNT"},
+    {"limit", 'l', 0, G_OPTION_ARG_INT, &limit, "Show only the COUNT most recent changes", "COUNT"},
+    {"number", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_INT, &limit, NULL, NULL}, /* its former name */
     {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Show no changes before TIME", "TIME"},
     {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Show no changes after TIME", "TIME"},
     {"who", 0, 0, G_OPTION_ARG_STRING, &who_text, "Show only changes by this user (a name or a number)", "USER"},
@@ -52,7 +53,7 @@ static struct wb_change_walk_options wanted;
 
 static int instants(const struct wb_place *place)
 {
-    return wb_time_range(place, since_text, until_text, "-n", &wanted.since, &wanted.until);
+    return wb_time_range(place, since_text, until_text, "--limit", &wanted.since, &wanted.until);
 }
 
 static int check_who(void)
@@ -87,7 +88,7 @@ static int check_options(void)
     if (r != 0)
         return r;
     if (limit < 1 && limit != G_MININT)
-        return wb_cli_usage("-n: %d is invalid; it must be 1 or more", limit);
+        return wb_cli_usage("--limit: %d is invalid; it must be 1 or more", limit);
     if (follow && until_text)
         return wb_cli_usage("--follow and --until exclude each other");
     commands[0] = command_text;

@@ -24,7 +24,7 @@ static int64_t before;
 static struct vprune_policy policy;
 
 static const GOptionEntry options[] = {
-    {"before", 'b', 0, G_OPTION_ARG_STRING, &before_text, "Delete all history before TIME", "TIME"},
+    {"before", 0, 0, G_OPTION_ARG_STRING, &before_text, "Delete all history before TIME", "TIME"},
     {"keep", 0, 0, G_OPTION_ARG_STRING, &policy.keep,
      "Keep versions that were replaced less than AGE ago", "AGE"},
     {"thin", 0, 0, G_OPTION_ARG_STRING, &policy.thin,

@@ -22,11 +22,11 @@ static gboolean json, follow;
 static bool waits; /* a warning with the reason for the delay was printed */
 
 static const GOptionEntry options[] = {
-    {"since", 'S', 0, G_OPTION_ARG_STRING, &since_option,
+    {"since", 0, 0, G_OPTION_ARG_STRING, &since_option,
      "Send only later changes, or the rest of a stream: the output of `vreceive --status DIR`; default 0: everything",
      "TIME"},
     {"follow", 'f', 0, G_OPTION_ARG_NONE, &follow, "Continue with new changes until interrupted", NULL},
-    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "The store, if it is not SRC/.wayback", "DIR"},
+    {"store", 0, 0, G_OPTION_ARG_FILENAME, &store_option, "The store, if it is not SRC/.wayback", "DIR"},
     WB_CLI_JSON(&json),
     WB_CLI_END,
 };

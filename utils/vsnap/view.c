@@ -26,7 +26,7 @@ static gboolean json, allow_other;
 static char *store;
 
 static const GOptionEntry options[] = {
-    {"allow-other", 'a', 0, G_OPTION_ARG_NONE, &allow_other,
+    {"allow-other", 0, 0, G_OPTION_ARG_NONE, &allow_other,
      "Give other users access to files that they may read now and could read then", NULL},
     {"store", 0, 0, G_OPTION_ARG_FILENAME, &store, "The store is DIR, not PATH/.wayback", "DIR"},
     WB_CLI_JSON(&json),
@@ -42,7 +42,7 @@ static const struct wb_cli cli = {
                "as root umount DIR.",
     .examples = "  vsnap view before-upgrade /mnt          the tree of the current directory, at a snapshot\n"
                 "  vsnap view yesterday ~/then ~/work      ~/work at 0:00 yesterday\n"
-                "  vsnap view -a 14:03 /mnt/srv /srv       as root, for all users\n",
+                "  vsnap view --allow-other 14:03 /mnt/srv /srv  as root, for all users\n",
     .paths_min = 2,
     .paths_max = 3,
 };

@@ -27,7 +27,7 @@ static const GOptionEntry options[] = {
     WB_CLI_DRY_RUN(&look_only),
     {"ahead", 0, 0, G_OPTION_ARG_NONE, &ahead,
      "Only copy, so that the move itself takes less time", NULL},
-    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "The present store, if the tree does not record it", "DIR"},
+    {"store", 0, 0, G_OPTION_ARG_FILENAME, &store_option, "The present store, if the tree does not record it", "DIR"},
     WB_CLI_JSON(&json),
     WB_CLI_END,
 };

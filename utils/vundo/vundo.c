@@ -14,8 +14,8 @@ static char *id_text;
 
 static const GOptionEntry options[] = {
     {"op", 0, 0, G_OPTION_ARG_STRING, &id_text, "Undo the restore, undo or redo with this ID", "ID"},
-    {"redo", 'r', 0, G_OPTION_ARG_NONE, &redo, "Take the newest undo back", NULL},
-    {"list", 'l', 0, G_OPTION_ARG_NONE, &show_list, "List the restores below PATH, and change nothing", NULL},
+    {"redo", 0, 0, G_OPTION_ARG_NONE, &redo, "Take the newest undo back", NULL},
+    {"list", 0, 0, G_OPTION_ARG_NONE, &show_list, "List the restores below PATH, and change nothing", NULL},
     {"force", 0, 0, G_OPTION_ARG_NONE, &force, "Overwrite later changes of the same files, too", NULL},
     {"remove", 0, 0, G_OPTION_ARG_NONE, &remove_files, "Remove files without a question on the terminal", NULL},
     {"no-sync", 0, 0, G_OPTION_ARG_NONE, &no_sync, "Do not wait until the changes are on stable storage", NULL},
