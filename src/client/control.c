@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct wb_version_walk {
     int dir_fd;
@@ -332,16 +334,47 @@ struct wb_name_walk *wb_name_walk_free(struct wb_name_walk *walk)
     return NULL;
 }
 
-void wb_request_look_behind(char **tree, char **store)
+/* The root of the mount in which the directory is; g_free. */
+static char *root_of(const char *directory, const struct wb_control_hello *hello)
+{
+    g_autofree char *path = realpath(directory, NULL);
+
+    if (!path || wb_fd_is_mount(AT_FDCWD, path))
+        return g_strdup(hello->source);
+    while (strcmp(path, "/") != 0 && !wb_fd_is_mount(AT_FDCWD, path)) {
+        char *above = g_path_get_dirname(path);
+
+        g_free(path);
+        path = above;
+    }
+    return g_steal_pointer(&path);
+}
+
+/* A mount shows the inode numbers of the tree behind it; only a view of the past has others. */
+static bool is_root(int fd, const struct wb_control_hello *hello, const char *tree)
+{
+    struct stat seen, behind;
+
+    if (hello->moment != 0)
+        return wb_fd_is_mount(fd, "");
+    return fstat(fd, &seen) < 0 || stat(tree, &behind) < 0 || seen.st_ino == behind.st_ino;
+}
+
+char *wb_request_look_behind(char **tree, char **store)
 {
     _cleanup_fd_ int fd = open(*tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
+    g_autofree char *behind = NULL;
 
     if (fd < 0 || wb_request_hello(fd, hello) < 0 || !*hello->source)
-        return;
+        return NULL;
+    behind = hello->source_fd < 0 ? g_strdup(hello->source)
+                                  : g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->source_fd);
+    if (!is_root(fd, hello, behind))
+        return root_of(*tree, hello);
     g_free(*tree);
-    *tree = hello->source_fd < 0 ? g_strdup(hello->source)
-                                 : g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->source_fd);
+    *tree = g_steal_pointer(&behind);
     if (!*store && hello->store_fd >= 0)
         *store = g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->store_fd);
+    return NULL;
 }

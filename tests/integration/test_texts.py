@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Messages that people meet: each names the thing, and what to do."""
 import pytest
+from mounts import run
 
 
 @pytest.mark.parametrize("tool, arguments, said", [
@@ -34,3 +35,26 @@ def test_no_changes(mount):
         f"No changes of {mount.path} by a command containing 'cleanup.sh'.\n"
     assert mount.tool("vlog", "--until", "now", "--command", "no", mount.path / "f").stdout == \
         f"No changes of {mount.path}/f by a command containing 'no' in that time.\n"
+
+
+@pytest.mark.parametrize("command", [("vsend",), ("vfsck", "-n"), ("vstore", "status"), ("vstore", "move", "-n")], ids=" ".join)
+def test_a_part_of_a_tree_is_refused(mount, maker, command):
+    """What works on whole trees does not take the name of a part for one: private siblings would be sent as well."""
+    (mount.path / "d e").mkdir()
+    tool, *options = command
+    more = [maker.tree("tmpfs") / "new"] if "move" in options else []
+    name = " ".join(command[:1])
+    said = mount.tool(tool, *options, mount.path / "d e", *more, status=8 if tool == "vfsck" else 1).stdout
+    assert said == f"{name}: {mount.path}/d e: is a part of a tree; {name} works on whole trees: name its root, {mount.path}\n"
+    said = mount.tool(tool, *options, "d e", *more, status=8 if tool == "vfsck" else 1, cwd=mount.path).stdout
+    assert f"name its root, {mount.path}" in said
+    # Through another mount of that directory, it is still a part.
+    bound = maker.tree("tmpfs")
+    run("mount", "--bind", mount.path / "d e", bound)
+    try:
+        assert "is a part of a tree" in mount.tool(tool, *options, bound, *more, status=8 if tool == "vfsck" else 1).stdout
+    finally:
+        run("umount", bound)
+    if tool != "vsend":
+        mount.tool(tool, *options, mount.path, *more)
+        mount.tool(tool, *options, mount.source, *more)

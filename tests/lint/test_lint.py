@@ -222,7 +222,7 @@ def options_of_help(name):
 
 
 def test_a_letter_is_the_same_option_in_all_tools():
-    """And so is the other way round: who knows one tool knows the options of the others."""
+    """And an option has the same letter in all: the options of one tool are those of the others."""
     long_of, letter_of = {}, {}
     for name in TOOLS:
         for letter, word in re.findall(r"^  -(\w), --([\w-]+)", help_of(name), re.M):

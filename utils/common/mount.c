@@ -3,6 +3,7 @@
 #include "common/cli.h"
 #include "client/fd.h"
 #include "client/path.h"
+#include "common/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -86,6 +87,16 @@ int wb_mount_of_tree(const char *path, struct wb_control_hello *ret)
             close(fd);
     }
     return -1;
+}
+
+int wb_tree_behind(const char *given, char **tree, char **store)
+{
+    g_autofree char *root = wb_request_look_behind(tree, store), *word = NULL;
+
+    if (!root)
+        return 0;
+    word = wb_text_shell(root);
+    return wb_cli_fail(given, "is a part of a tree; %s works on whole trees: name its root, %s", wb_cli_name(), word);
 }
 
 static bool is_file(const char *directory, const char *name)

@@ -49,6 +49,12 @@ char *wb_tree_above(const char *path);
  */
 int wb_mount_of_tree(const char *path, struct wb_control_hello *ret);
 
+/*
+ * wb_request_look_behind for a tool that works on whole trees. 0, or WB_EXIT_FAILED after an error line: `given` is
+ * only a part of one.
+ */
+int wb_tree_behind(const char *given, char **tree, char **store);
+
 /* Whether the path exists at present, as seen in the mount: lstat(2). 0 or -errno. */
 struct stat;
 int wb_place_stat(const struct wb_place *place, struct stat *ret);

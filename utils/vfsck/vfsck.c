@@ -4,8 +4,8 @@
  * works on a store that nothing else can open any more, or beside a daemon.
  */
 #include "common/cli.h"
-#include "client/control.h"
 #include "common/json.h"
+#include "common/mount.h"
 #include "client/path.h"
 #include "common/progress.h"
 #include "common/text.h"
@@ -153,7 +153,8 @@ static int check(const char *given)
     struct wb_error why = {""};
     int r;
 
-    wb_request_look_behind(&tree, &store);
+    if (wb_tree_behind(given, &tree, &store) != 0)
+        return FAILED;
     if (json)
         fputs("{\"findings\":[", stdout);
     wb_progress_begin();

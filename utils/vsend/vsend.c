@@ -3,8 +3,8 @@
  * vsend: a tree with its whole history, or what was changed since some moment, as one stream for vreceive.
  */
 #include "common/cli.h"
-#include "client/control.h"
 #include "common/json.h"
+#include "common/mount.h"
 #include "client/path.h"
 #include "common/progress.h"
 #include "common/text.h"
@@ -86,7 +86,8 @@ static int send_once(const char *given, unsigned flags, struct wb_copy_point *fr
 
     wb_progress_begin();
     /* Each time: the store may have been moved. */
-    wb_request_look_behind(&tree, &store);
+    if (wb_tree_behind(given, &tree, &store) != 0)
+        return -EINVAL;
     /* With --follow, the store may be moved to a place that is not known yet. */
     r = follow ? 0 : wb_confine_store(&tree, &store, WB_CONFINE_ATTRS, &why);
     if (r == 0)

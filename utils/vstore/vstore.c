@@ -271,6 +271,8 @@ static int move(const char *given, const char *to_given)
 
     if (is_in_mount(to))
         return wb_cli_fail(given, "%s is in a Wayback mount; choose a directory outside", to);
+    if (wb_tree_behind(given, &tree, &store) != 0)
+        return -EINVAL;
     wb_progress_begin();
     if (!look_only && !ahead)
         mounted.fd = wb_mount_of_tree(given, &mounted.hello);
@@ -283,7 +285,6 @@ static int move(const char *given, const char *to_given)
         if (r < 0)
             return r;
     } else {
-        wb_request_look_behind(&tree, &store);
         r = wb_store_move(tree, store, to, (look_only ? WB_MOVE_DRY_RUN : 0) | (ahead ? WB_MOVE_AHEAD : 0), progress,
                           NULL, result, &why);
         wb_progress_clear();
@@ -305,7 +306,8 @@ static int status(const char *given)
     g_autofree char *from = NULL, *to = NULL;
     struct wb_error why = {""};
 
-    wb_request_look_behind(&tree, &store);
+    if (wb_tree_behind(given, &tree, &store) != 0)
+        return WB_EXIT_FAILED;
     if (wb_store_where(tree, store, result, &why) < 0)
         return wb_cli_fail(given, "%s", why.text);
     if (json) {
