@@ -210,8 +210,9 @@ class History:
             place = self.mount.path / path / ".snapshot" / name
             then = paths.get(ino)
             listed = self.is_covered(then, scope)
-            # A directory that was made since shows its predecessor at that path, if asked for by name.
-            if then is None and path in paths.values():
+            # If asked for by name, a directory that was made since, or was not in what the snapshot covers, shows its
+            # predecessor at that path.
+            if not listed and path in paths.values():
                 then = path
             covered = self.is_covered(then, scope)
             assert place.exists() == covered, f"seed {self.seed}: {place} ({then} of {scope or '.'})"
