@@ -47,14 +47,15 @@ elif verb == "restart":
 '''
 
 
-def all_of_terminal(fd):
-    """All output on it, with the echo of the input."""
-    os.set_blocking(fd, False)
+def all_of_terminal(mine, theirs):
+    """All output on it, with the echo of the input. The kernel passes it on in pieces, and answers EIO once nobody has
+    the other end any more."""
+    os.close(theirs)
     text = b""
-    with contextlib.suppress(OSError):  # the end, or nothing more
-        while part := os.read(fd, 4096):
+    with contextlib.suppress(OSError):
+        while part := os.read(mine, 4096):
             text += part
-    os.close(fd)
+    os.close(mine)
     return text.decode()
 
 

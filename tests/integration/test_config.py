@@ -131,8 +131,7 @@ def test_on_a_terminal_it_offers_to_edit_again(place, maker):
     result = subprocess.run([place.programs.directory / "vconfig", place.path, "edit"], stdin=theirs, stderr=theirs,
                             stdout=subprocess.PIPE, check=False, timeout=LIMIT, cwd="/",
                             env=dict(place.programs.environment(), VISUAL=command))
-    said = all_of_terminal(mine)
-    os.close(theirs)
+    said = all_of_terminal(mine, theirs)
     assert result.returncode == 0 and "edit it again? [Y/n]" in said and "keep = 5 of them: invalid" in said
     assert config(place, place.path, "get", "keep") == "5d\n"
 

@@ -251,8 +251,7 @@ def test_forget_history(machine, maker):
     result = subprocess.run(one.command(one.programs.directory / "vdisable", "--root", one.root, "--forget-history",
                                         one.directory), check=False, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE,
                             env=one.environment(), timeout=LIMIT)
-    asked = all_of_terminal(mine)
-    os.close(theirs)
+    asked = all_of_terminal(mine, theirs)
     assert result.returncode == 1 and "remove all past states of " in asked and str(store) in asked
     assert one.is_mounted()
     said = one.disable("--forget-history", "-y")

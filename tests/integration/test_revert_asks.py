@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from enabling import all_of_terminal
 from mounts import LIMIT, epoch, moment
 from treestate import differences, state_of
 
@@ -17,11 +18,8 @@ def on_terminal(mount, answer, *command, status=0):
     try:
         result = subprocess.run([str(part) for part in command], stdin=theirs, stdout=theirs, stderr=theirs, check=False, timeout=LIMIT,
                                 cwd=mount.path, env=mount.programs.environment())
-        os.set_blocking(mine, False)
-        text = os.read(mine, 1 << 16).decode().replace("\r\n", "\n")
     finally:
-        os.close(mine)
-        os.close(theirs)
+        text = all_of_terminal(mine, theirs).replace("\r\n", "\n")
     assert result.returncode == status, text
     return text
 
