@@ -221,6 +221,13 @@ def options_of_help(name):
     return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", help_of(name)))
 
 
+def test_texts_call_the_tools_by_their_verbs():
+    """The tools cannot include the table of the program `wayback`; theirs says the same."""
+    verbs = set(re.findall(r'\{"(\w+)", "(v\w+)", (?:NULL|"--(?:redo)")', text(ROOT / "src/daemon/main/verbs.c")))
+    calls = re.findall(r'\{"(v\w+)(?: --\w+)?", "wayback (\w+)"\}', text(ROOT / "utils/common/cli.c"))
+    assert {(verb, tool) for tool, verb in calls} == verbs and {tool for _, tool in verbs} == set(TOOLS)
+
+
 def test_a_letter_is_the_same_option_in_all_tools():
     """And an option has the same letter in all: the options of one tool are those of the others."""
     long_of, letter_of = {}, {}

@@ -90,7 +90,7 @@ static int was_not_there(const struct wb_place *place, int64_t when)
     if (since > when)
         return wb_cli_fail(place->given, "did not exist at %s; the name exists since %s", then,
                            wb_when_print(since, 0, first));
-    return wb_cli_fail(place->given, "did not exist at %s; 'vstat' shows when it did", then);
+    return wb_cli_fail(place->given, "did not exist at %s; '%s' shows when it did", then, wb_cli_tool("vstat"));
 }
 
 /* "2026-11-20T14:03:07": the moment as it is printed behind an '@'; tools take it back. */

@@ -81,7 +81,8 @@ static int moment_in_path(struct source *source, bool present)
     if (r < 0)
         return unknown_name(source, r);
     if (!(st.st_ino & WB_PAST_INODE) && !present)
-        return wb_cli_usage("the state is missing: use --time TIME or --change N ('vstat' lists the changes)");
+        return wb_cli_usage("the state is missing: use --time TIME or --change N ('%s' lists the changes)",
+                            wb_cli_tool("vstat"));
     moment->path = g_strdup(place->path);
     source->present = !(st.st_ino & WB_PAST_INODE);
     if (source->present)
@@ -108,8 +109,8 @@ int source_find(struct source *source, const char *path, const struct wb_moment_
         r = moment_in_path(source, present);
     if (r != 0 || source->moment.path)
         return r;
-    return wb_cli_fail(source->place->given, "did not exist at %s; 'vstat' shows when it did",
-                       wb_when_print(source->moment.when, 1, when));
+    return wb_cli_fail(source->place->given, "did not exist at %s; '%s' shows when it did",
+                       wb_when_print(source->moment.when, 1, when), wb_cli_tool("vstat"));
 }
 
 /* Whether the directory of PATH is of the past, too. */

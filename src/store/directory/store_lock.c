@@ -44,7 +44,7 @@ static bool find_mount(const struct holder *holder, char **point)
     g_autofree char *path = g_strdup_printf("/proc/%lu/mountinfo", holder->pid);
     g_autofree char *table = NULL;
     unsigned major, minor;
-    int at;
+    int at = 0;
 
     *point = NULL;
     if (holder->pid == 0 || (holder->major == 0 && holder->minor == 0) ||
