@@ -193,21 +193,9 @@ static char *name_device(struct wb_store *store)
     return g_strdup_printf("%02x:%02x", major, minor);
 }
 
-bool wb_store_is_held(const struct wb_store *store)
+/* Whether a line of the table says that somebody has it for writing; the table is cut into lines. */
+static bool is_locked(char *table, const char *wanted)
 {
-    g_autofree char *table = NULL;
-    g_autofree char *wanted = NULL;
-    g_autofree char *device = NULL;
-    struct stat st;
-
-    if (fstatat(store->dir_fd, WB_LOCK_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return false;
-    /* If locks are not visible, assume the worst. */
-    if (!g_file_get_contents("/proc/locks", &table, NULL, NULL))
-        return true;
-    /* "1: FLOCK  ADVISORY  WRITE 123 08:01:4711 0 EOF" */
-    device = name_device((struct wb_store *)store);
-    wanted = g_strdup_printf("%s:%llu 0 EOF", device, (unsigned long long)st.st_ino);
     for (char *line = table, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
         if (end)
@@ -216,4 +204,34 @@ bool wb_store_is_held(const struct wb_store *store)
             return true;
     }
     return false;
+}
+
+/* A table that is shorter is read at once, as it is at one moment (Linux: a page). */
+#define TABLE_AT_ONCE 2048
+/* A longer one is read in pieces, and a lock is missed if others before it are released in between: looked for again. */
+#define LOOKS 16
+
+bool wb_store_is_held(const struct wb_store *store)
+{
+    g_autofree char *wanted = NULL;
+    g_autofree char *device = NULL;
+    bool held = false, again = true;
+    struct stat st;
+
+    if (fstatat(store->dir_fd, WB_LOCK_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    /* "1: FLOCK  ADVISORY  WRITE 123 08:01:4711 0 EOF" */
+    device = name_device((struct wb_store *)store);
+    wanted = g_strdup_printf("%s:%llu 0 EOF", device, (unsigned long long)st.st_ino);
+    for (int i = 0; i < LOOKS && !held && again; i++) {
+        g_autofree char *table = NULL;
+        gsize length;
+
+        /* If locks are not visible, assume the worst. */
+        if (!g_file_get_contents("/proc/locks", &table, &length, NULL))
+            return true;
+        again = length >= TABLE_AT_ONCE;
+        held = is_locked(table, wanted);
+    }
+    return held;
 }

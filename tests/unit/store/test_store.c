@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,6 +104,45 @@ START_TEST(a_store_is_made_once_and_private)
     wb_store_free(store);
     store = open_store();
     ck_assert_int_eq(memcmp(uuid, store->header.uuid, 16), 0);
+    wb_store_free(store);
+}
+END_TEST
+
+/* Takes locks of its own and releases them, without end. */
+static void take_and_release(int number)
+{
+    for (;;) {
+        int fds[40];
+
+        for (unsigned i = 0; i < G_N_ELEMENTS(fds); i++) {
+            g_autofree char *path = g_strdup_printf("%s/lock-%d-%u", top, number, i);
+
+            fds[i] = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+            flock(fds[i], LOCK_EX);
+        }
+        for (unsigned i = 0; i < G_N_ELEMENTS(fds); i++)
+            close(fds[i]);
+    }
+}
+
+START_TEST(a_held_store_is_held_beside_many_locks)
+{
+    struct wb_store *store = open_store();
+    unsigned missed = 0;
+    pid_t others[3];
+
+    for (int i = 0; i < 3; i++) {
+        others[i] = fork();
+        if (others[i] == 0)
+            take_and_release(i);
+    }
+    for (int i = 0; i < 3000; i++)
+        missed += !wb_store_is_held(store);
+    for (int i = 0; i < 3; i++) {
+        kill(others[i], SIGKILL);
+        waitpid(others[i], NULL, 0);
+    }
+    ck_assert_uint_eq(missed, 0);
     wb_store_free(store);
 }
 END_TEST
@@ -691,6 +731,7 @@ END_TEST
 static void add_opening(TCase *tests)
 {
     tcase_add_test(tests, a_store_is_made_once_and_private);
+    tcase_add_test(tests, a_held_store_is_held_beside_many_locks);
     tcase_add_test(tests, a_missing_store_is_reported);
     tcase_add_test(tests, an_interrupted_creation_is_done_again);
     tcase_add_test(tests, one_writer_at_a_time_and_readers_beside_it);
