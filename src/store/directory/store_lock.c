@@ -208,7 +208,7 @@ static bool is_locked(char *table, const char *wanted)
 
 /* A table that is shorter is read at once, as it is at one moment (Linux: a page). */
 #define TABLE_AT_ONCE 2048
-/* A longer one is read in pieces, and a lock is missed if others before it are released in between: looked for again. */
+/* A longer one is read in pieces, and a lock is missed if others before it are released in between: read again. */
 #define LOOKS 16
 
 bool wb_store_is_held(const struct wb_store *store)
