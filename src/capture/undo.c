@@ -375,26 +375,34 @@ static int write_part(struct wb_undo_writer *writer, bool more)
     return r;
 }
 
-/* Releases the log; r < 0: aborts the records written so far. Returns r. */
-static int finish(struct wb_undo_writer *writer, int r)
+/* With the log's lock. */
+static void abort_change(struct wb_undo_writer *writer)
 {
     struct wb_change *change = writer->change;
     struct wb_inflight_aside left = {.when = change->when};
 
-    if (writer->begun) {
-        if (r < 0) {
-            if (writer->log->tail != writer->before &&
-                wb_change_abort_locked(writer->store, writer->log, change->when) < 0) {
-                left.logs[left.count].object = writer->target->object;
-                left.logs[left.count++].file = WB_FILE_UNDO;
-            }
-            wb_change_let_go(writer->store, change->slot, &left);
-            wb_change_init(change, writer->store);
-        } else {
-            wb_log_index(writer->store, writer->log, writer->target->object, writer->before);
-        }
-        pthread_mutex_unlock(&writer->log->lock);
+    if (writer->log->tail != writer->before &&
+        wb_change_abort_locked(writer->store, writer->log, change->when) < 0) {
+        left.logs[left.count].object = writer->target->object;
+        left.logs[left.count++].file = WB_FILE_UNDO;
     }
+    wb_change_let_go(writer->store, change->slot, &left);
+    wb_change_init(change, writer->store);
+}
+
+/* Releases the log; r < 0: aborts the records written so far. Returns r, or -errno if the change may not be made. */
+static int finish(struct wb_undo_writer *writer, int r)
+{
+    if (writer->begun && r >= 0) {
+        wb_log_index(writer->store, writer->log, writer->target->object, writer->before);
+        pthread_mutex_unlock(&writer->log->lock);
+        r = wb_store_before_overwrite(writer->store, writer->target->object);
+        pthread_mutex_lock(&writer->log->lock);
+    }
+    if (writer->begun && r < 0)
+        abort_change(writer);
+    if (writer->begun)
+        pthread_mutex_unlock(&writer->log->lock);
     if (writer->log)
         wb_store_put_log(writer->store, writer->log);
     return r;

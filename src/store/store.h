@@ -77,6 +77,13 @@ struct wb_store {
     struct wb_stages *stages;     /* stages.h; NULL for a store that is only read */
     pthread_mutex_t settling;     /* settling.c: one at a time brings content to the disk */
     int settling_fd;
+    atomic_bool flushing;          /* by syncfs; changed under `listing`, under which the list is written meanwhile */
+    pthread_mutex_t listing, listed;
+    uint64_t list_end;             /* WB_WRITEBACK_LIST: it is empty */
+    /* Under `listed`, as is `unsettled`: */
+    bool list_lacks_space;
+    struct wb_object listed_late[64]; /* during the flush */
+    unsigned listed_late_count;
     pthread_mutex_t unstamping;
     struct wb_object mtime_untrusted; /* see wb_log_mtime_suspend; under `unstamping` */
     struct _GHashTable *unsettled; /* objects whose content is brought to the disk, or could not be */
@@ -260,6 +267,12 @@ void wb_store_note_clean(struct wb_store *store, struct wb_object object);
  * 0 or -errno.
  */
 int wb_store_before_truncate(struct wb_store *store, struct wb_object object);
+
+/*
+ * After a change of content in place was recorded, and before it is made: while a flush runs, the file is listed first,
+ * or its records are synced. 0 or -errno.
+ */
+int wb_store_before_overwrite(struct wb_store *store, struct wb_object object);
 
 /* To be called by recovery: what a power cut found being brought to the disk. 0 or -errno. */
 int wb_writeback_recover(struct wb_store *store);

@@ -348,8 +348,11 @@ int syncfs(int fd)
 """
 
 
-def overwrite_and_cut(maker, kind, killed):
-    """A file is overwritten while content is brought to the disk; that content gets there, and its record does not."""
+def overwrite_and_cut(maker, kind, killed=False, clean=False):
+    """A file is overwritten while content is brought to the disk; that content gets there, and its record does not.
+
+    `clean`: it was not changed since its last sync when that begins.
+    """
     base = maker.scratch / f"settling-{kind}{int(killed)}"
     base.mkdir()
     hold, ready = base / "hold", base / "ready"
@@ -366,7 +369,10 @@ def overwrite_and_cut(maker, kind, killed):
             wait_for_content(mount, when)
             hold.touch()
             with open(path, "r+b", buffering=0) as stream:
-                stream.write(b"first")
+                if clean:
+                    (mount.path / "other").write_bytes(b"other")
+                else:
+                    stream.write(b"first")
                 deadline = time.monotonic() + LIMIT
                 while ready.exists():
                     assert time.monotonic() < deadline
@@ -401,6 +407,12 @@ def overwrite_and_cut(maker, kind, killed):
 def test_content_reaches_the_disk_before_its_record(maker, kind, killed):
     """`killed`: the next daemon dies before it has come to the list of such files."""
     assert overwrite_and_cut(maker, kind, killed) in (REFUSED, b"o" * 65536)
+
+
+@pytest.mark.parametrize("kind", ("ext4", "xfs"))
+def test_a_file_is_first_overwritten_while_content_reaches_the_disk(maker, kind):
+    """syncfs(2) writes it as well, though it was clean when that began."""
+    assert overwrite_and_cut(maker, kind, clean=True) in (REFUSED, b"o" * 65536)
 
 
 # ---- the end of a stage ------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 /*
  * Flushes users' content to the disk. A file that is changed in place during the flush may have new bytes on the disk
  * before their record, and before any metadata that would reveal it. So the files that were changed in that way lately,
- * and not synced since, are listed durably before the flush, and removed from the list after it; the flush does not
- * write files that were clean when it began. If the power fails in between, it is not known what changed in the listed
- * files, and each gets a GAP that says so.
+ * and not synced since, are listed durably before the flush, and removed from the list after it. The flush also writes
+ * files that were clean when it began: one that is changed during it is added to the list first. If the power fails in
+ * between, it is not known what changed in the listed files, and each gets a GAP that says so.
  */
 #include "store/inflight/lost_content.h"
 #include "store/inflight/stages.h"
@@ -21,8 +21,6 @@
 #include <glib.h>
 #include <unistd.h>
 
-#define TURNS 4
-
 static int write_list(struct wb_store *store, GHashTable *objects)
 {
     size_t length = (size_t)g_hash_table_size(objects) * WB_GAP_SIZE, at = 0;
@@ -38,10 +36,30 @@ static int write_list(struct wb_store *store, GHashTable *objects)
         wb_gap_encode(&(struct wb_open_gap){*(struct wb_object *)object, WB_WRITEBACK_CONTENT, WB_FILE_UNDO},
                       data + at);
     r = wb_pwrite_full(store->settling_fd, data, length, WB_WRITEBACK_LIST);
+    store->list_end = WB_WRITEBACK_LIST + length;
     /* It is later than this power cut: the time of modification is that of `inflight` until there is another. */
     if (r == 0)
         r = wb_log_set_mtime(store->settling_fd, store->stamps.cut);
     return r == 0 && fsync(store->settling_fd) < 0 ? -errno : r;
+}
+
+/* During a flush, with `listing` held. */
+static int write_place(struct wb_store *store, struct wb_object object)
+{
+    uint8_t place[WB_GAP_SIZE];
+    int r = wb_writeback_open(store, true);
+
+    if (r < 0)
+        return r;
+    wb_gap_encode(&(struct wb_open_gap){object, WB_WRITEBACK_CONTENT, WB_FILE_UNDO}, place);
+    r = wb_pwrite_full(store->settling_fd, place, sizeof(place), store->list_end);
+    if (r == 0)
+        r = wb_log_set_mtime(store->settling_fd, store->stamps.cut);
+    if (r == 0 && fsync(store->settling_fd) < 0)
+        r = -errno;
+    if (r == 0)
+        store->list_end += sizeof(place);
+    return r;
 }
 
 /*
@@ -71,28 +89,111 @@ static int take_in(struct wb_store *store, GHashTable *objects, bool *ret_more)
     int r = wb_log_cache_take_overwritten(store->logs, &taken);
 
     *ret_more = false;
+    pthread_mutex_lock(&store->listed);
     for (size_t i = 0; i < taken.count; i++)
         *ret_more |= g_hash_table_add(objects, g_memdup2(&taken.items[i].object, sizeof(struct wb_object)));
+    pthread_mutex_unlock(&store->listed);
     wb_closed_logs_clear(&taken);
     return r;
 }
 
-/* Syncs all records, and then the list of files that may get more. */
+static bool lacks_space(int r)
+{
+    return r == -ENOSPC || r == -EDQUOT;
+}
+
+/* 0 if there is no space for it, and then nothing is listed. */
+static int list_all(struct wb_store *store, GHashTable *objects)
+{
+    int r = g_hash_table_size(objects) > 0 ? write_list(store, objects) : 0;
+
+    pthread_mutex_lock(&store->listed);
+    store->list_lacks_space = lacks_space(r);
+    pthread_mutex_unlock(&store->listed);
+    return lacks_space(r) ? 0 : r;
+}
+
+/* Lists the files that may get more records, and syncs all records. */
 static int announce(struct wb_store *store, GHashTable *objects)
 {
     bool more;
     int r = take_in(store, objects, &more);
 
-    more = g_hash_table_size(objects) > 0;
-    for (unsigned i = 0; i < TURNS && r == 0 && more; i++) {
-        r = write_list(store, objects);
-        if (r == 0 && i == 0)
-            r = wb_store_sync_all(store);
-        /* Files that are added have to be listed as well, so none are added after the last round. */
-        if (r == 0 && i + 1 < TURNS)
-            r = take_in(store, objects, &more);
-    }
+    store->list_end = WB_WRITEBACK_LIST;
+    if (r == 0)
+        r = list_all(store, objects);
+    if (r == 0 && g_hash_table_size(objects) > 0)
+        r = wb_store_sync_all(store);
     return r;
+}
+
+/*
+ * From now on, a thread that overwrites a file adds it to the list (wb_store_before_overwrite). One that came too early
+ * to see that has marked the log before, and it is taken in here.
+ */
+static int begin_flush(struct wb_store *store, GHashTable *objects)
+{
+    bool more;
+    int r;
+
+    pthread_mutex_lock(&store->listing);
+    atomic_store(&store->flushing, true);
+    r = take_in(store, objects, &more);
+    if (r == 0 && more)
+        r = list_all(store, objects);
+    pthread_mutex_unlock(&store->listing);
+    return r;
+}
+
+static void end_flush(struct wb_store *store)
+{
+    pthread_mutex_lock(&store->listing);
+    atomic_store(&store->flushing, false);
+    store->listed_late_count = 0;
+    pthread_mutex_unlock(&store->listing);
+}
+
+/* Its place in the list is on the disk, or the flush does not begin before it is. */
+static bool is_listed(struct wb_store *store, struct wb_object object)
+{
+    bool found;
+
+    pthread_mutex_lock(&store->listed);
+    found = !store->list_lacks_space && g_hash_table_contains(store->unsettled, &object);
+    for (unsigned i = 0; !found && i < store->listed_late_count; i++)
+        found = wb_object_equal(store->listed_late[i], object);
+    pthread_mutex_unlock(&store->listed);
+    return found;
+}
+
+/* With `listing` held. */
+static int list_late(struct wb_store *store, struct wb_object object)
+{
+    int r;
+
+    if (!atomic_load(&store->flushing) || is_listed(store, object))
+        return 0;
+    if (store->listed_late_count == G_N_ELEMENTS(store->listed_late))
+        return -ENOSPC;
+    r = write_place(store, object);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&store->listed);
+    store->listed_late[store->listed_late_count++] = object;
+    pthread_mutex_unlock(&store->listed);
+    return 0;
+}
+
+int wb_store_before_overwrite(struct wb_store *store, struct wb_object object)
+{
+    int r;
+
+    if (!atomic_load(&store->flushing) || is_listed(store, object))
+        return 0;
+    pthread_mutex_lock(&store->listing);
+    r = list_late(store, object);
+    pthread_mutex_unlock(&store->listing);
+    return r < 0 ? wb_store_sync_log(store, object, WB_FILE_UNDO) : 0;
 }
 
 static int sync_fs(struct wb_store *store, int fd)
@@ -116,19 +217,21 @@ int wb_store_sync_content(struct wb_store *store)
         store->unsettled = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     objects = store->unsettled;
     r = announce(store, objects);
-    /* On a full disk there are hardly any changes. */
-    if (r == -ENOSPC || r == -EDQUOT)
-        r = 0;
+    if (r == 0)
+        r = begin_flush(store, objects);
     if (r == 0)
         r = sync_fs(store, store->src_fd);
+    end_flush(store);
     /* Bytes that were written meanwhile may have their record in a log that was clean at the beginning. */
     if (r == 0)
         r = wb_store_sync_all(store);
-    if (r == 0 && g_hash_table_size(objects) > 0 && store->settling_fd >= 0)
+    if (r == 0 && store->list_end > WB_WRITEBACK_LIST)
         strike_out(store);
     /* Data that this flush could not write will not be written by the next one. */
     if (r == 0) {
+        pthread_mutex_lock(&store->listed);
         g_hash_table_remove_all(objects);
+        pthread_mutex_unlock(&store->listed);
         wb_lost_content_synced(store, begun);
     }
     pthread_mutex_unlock(&store->settling);

@@ -281,6 +281,8 @@ struct wb_store *wb_store_new(int src_fd)
     pthread_mutex_init(&store->rewriting, NULL);
     pthread_mutex_init(&store->forgetting, NULL);
     pthread_mutex_init(&store->settling, NULL);
+    pthread_mutex_init(&store->listing, NULL);
+    pthread_mutex_init(&store->listed, NULL);
     pthread_mutex_init(&store->unstamping, NULL);
     return store;
 }
@@ -453,6 +455,8 @@ struct wb_store *wb_store_free(struct wb_store *store)
     wb_close_fd(&store->settling_fd);
     g_clear_pointer(&store->unsettled, g_hash_table_unref);
     pthread_mutex_destroy(&store->settling);
+    pthread_mutex_destroy(&store->listing);
+    pthread_mutex_destroy(&store->listed);
     pthread_mutex_destroy(&store->unstamping);
     store->logs = wb_log_cache_free(store->logs);
     store->manifest = wb_manifest_free(store);
