@@ -58,6 +58,12 @@ def run(*command, check=True, **options):
     return result
 
 
+def sync_tree(path):
+    """Its file system alone: of others, content would reach the disk before its record, while test_cuts cuts the power
+    (see docs/guarantees.md)."""
+    run("sync", "-f", path)
+
+
 _libc = ctypes.CDLL(None, use_errno=True)
 CLONE_FS, CLONE_FILES = 0x200, 0x400
 SET_DUMPABLE = 4

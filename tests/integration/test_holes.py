@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from mounts import epoch, moment
+from mounts import epoch, moment, sync_tree
 
 HUGE = 64 << 30
 FEW = 8 << 20  # bytes that a tool may read and write for some blocks of data
@@ -113,7 +113,7 @@ def fixture_cut(maker, kind):
         stream.truncate(HUGE)
         for offset in (0, 20 << 30, 40 << 30):
             os.pwrite(stream.fileno(), b"data" * 16384, offset)
-    os.sync()
+    sync_tree(mount.source)
     mount.when = moment()
     os.truncate(path, 1 << 20)
     return mount, path
@@ -158,7 +158,7 @@ class Sent:
 
     def follow(self, most=FEW):
         since = self.mount.tool("vreceive", "--status", self.path).stdout.strip()
-        os.sync()
+        sync_tree(self.mount.source)
         with open(self.stream, "wb") as stream:
             out, moved = moved_to(self.mount, stream, "vsend", "--since", since, self.mount.source)
         assert (out, moved < most, self.stream.stat().st_size < FEW) == (0, True, True), moved

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mounts import QUICK, moment
+from mounts import QUICK, moment, sync_tree
 from operations import Operator
 from test_close import Syncing
 from test_forget import SECRET, found_in_store, make_secrets
@@ -34,7 +34,7 @@ def leave_sentinel(mount, path):
     """A deleted file: those are removed last of all."""
     (mount.path / path).write_bytes(SENTINEL * 1000)
     (mount.path / path).unlink()
-    os.sync()
+    sync_tree(mount.source)
 
 
 def wait_for_the_end(mount):
@@ -185,7 +185,7 @@ def test_a_snapshot_of_a_directory_protects_nothing_else_from_max_size(mount):
     for step in range(30):
         (mount.path / "b" / "f").write_bytes(rng.randbytes(MIB))
         (mount.path / "b" / "f").unlink()
-        os.sync()
+        sync_tree(mount.source)
         wait_for(lambda: taken(mount) < 2 * limit, f"the keeper keeps up, step {step}", mount)
     wait_for(lambda: taken(mount) <= limit * 1.05, "within the size", mount)
     assert differences(was, state_of(mount.path / "a@mine")) == []

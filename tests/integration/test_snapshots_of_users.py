@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mounts import NOBODY, SECOND, as_user, moment
+from mounts import NOBODY, SECOND, as_user, moment, sync_tree
 from test_forget import found_in_store
 from test_keeper import HOUR, MIB, configure, horizon, is_gone, look, taken, wait_for
 from test_prune import aging
@@ -47,7 +47,7 @@ def churn(mount, rng, limit, path="work", steps=24):
     for step in range(steps):
         (mount.path / path).write_bytes(rng.randbytes(MIB))
         (mount.path / path).unlink()
-        os.sync()
+        sync_tree(mount.source)
         wait_for(lambda: taken(mount) < 2 * limit, f"it keeps up, step {step}", mount)  # pylint: disable=W0640
 
 
@@ -77,7 +77,7 @@ def test_they_are_deleted_for_max_size_and_the_daemon_says_so(mount):
     configure(mount, "compact = none", f"max-size = {limit}")
     for _ in range(5):
         write_as(mount, NOBODY, "theirs/big", rng.randbytes(4 * MIB))
-        os.sync()
+        sync_tree(mount.source)
         look(mount)
     wait_for(lambda: "low space: max-size" in mount.log(), "the snapshot is deleted", mount)
     wait_for(lambda: taken(mount) <= limit * 1.1, "within the size", mount)
@@ -111,7 +111,7 @@ def test_an_age_is_not_shortened_by_it(maker):
     configure(mount, "compact = none", "keep = 1h", f"max-size = {2 * MIB}")
     for _ in range(4):
         write_as(mount, NOBODY, "theirs/f", rng.randbytes(MIB))
-    os.sync()
+    sync_tree(mount.source)
     look(mount)
     wait_for(lambda: "all remaining history is protected" in mount.log(), "it is reported", mount)
     assert snapshots(mount) == [("mine", NOBODY[0])]
