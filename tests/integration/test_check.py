@@ -247,7 +247,8 @@ def test_damage_is_named_and_repaired(mount, name):
     assert check(mount, option, status=1)[code]["state"] == "repaired"
     assert check(mount) == {}
     if damage is shared:
-        mount.expect("2 objects were changed while Wayback did not record")  # SRC, and the name it got
+        # SRC, and the file under the name that it got, unless vfsck changed that last, with a change that it recorded
+        mount.expect("(1 object was|2 objects were) changed while Wayback did not record")
     mount.start()
     assert (mount.path / "moved").read_bytes() == b"th"
     assert check(mount) == {}
