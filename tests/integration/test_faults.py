@@ -318,9 +318,10 @@ def test_a_daemon_killed_in_the_middle_of_work(any_mount):
         when, before = moment(), state_of(root)
         worker = begin_child(lambda seed=40 + round_number: churn(root, seed))
         time.sleep(rng.uniform(0.02, 0.3))
-        any_mount.kill()
-        os.kill(worker, signal.SIGKILL)  # it would continue below the mount
+        any_mount.process.kill()
+        os.kill(worker, signal.SIGKILL)  # before the unmount: it would continue below the mount
         assert end_of_child(worker) in (1, -signal.SIGKILL, -signal.SIGBUS)
+        any_mount.kill()
         any_mount.start()
         now = state_of(root)
         assert differences(before, state_of(any_mount.at(when))) == []
