@@ -210,7 +210,7 @@ def outlive(maker, kind, change, turn, killed=False):
 def test_a_slot_outlives_an_earlier_change(maker, kind, change, killed):
     """Neither that change nor its record is on the disk: it was never made, then."""
     found = [outlive(maker, kind, change, 0, killed)]
-    while found[-1] is REFUSED and change != "shorter" and len(found) < 10:
+    while found[-1] is REFUSED and change != "shorter" and len(found) < 20:
         found.append(outlive(maker, kind, change, len(found), killed))
     assert found[-1] is not REFUSED or change == "shorter"
 
