@@ -431,7 +431,12 @@ int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *list
 
     *ret = (struct wb_copy_result){0};
     why->text[0] = '\0';
+    /* Without the lock: the sender may be asking for the state of this copy first. */
     if (r == 0)
+        r = wb_frames_wait(&frames);
+    if (r < 0)
+        wb_error_set(why, r, "the stream cannot be read: %s", g_strerror(-r));
+    if (r >= 0)
         r = look(&receiving, &frames, dir, why);
     if (r == 0)
         r = open_copy(&receiving, why);

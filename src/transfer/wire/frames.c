@@ -79,11 +79,32 @@ int wb_frames_write(struct wb_frames *frames, enum wb_frame_type type, const voi
 
 /* ---- reading ------------------------------------------------------------------------------------ */
 
-/* *ret: how many there were. */
-static int read_full(int fd, uint8_t *data, size_t length, size_t *ret)
+int wb_frames_wait(struct wb_frames *frames)
 {
-    for (*ret = 0; *ret < length;) {
-        ssize_t n = read(fd, data + *ret, length - *ret);
+    while (!frames->waited) {
+        ssize_t n = read(frames->fd, &frames->ahead, 1);
+
+        if (n == 0)
+            return 1;
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        if (n < 0 && report_progress(frames) < 0)
+            return -ECANCELED;
+        frames->waited = n > 0;
+    }
+    return 0;
+}
+
+/* *ret: how many there were. */
+static int read_full(struct wb_frames *frames, uint8_t *data, size_t length, size_t *ret)
+{
+    *ret = 0;
+    if (frames->waited && length > 0) {
+        data[(*ret)++] = frames->ahead;
+        frames->waited = false;
+    }
+    while (*ret < length) {
+        ssize_t n = read(frames->fd, data + *ret, length - *ret);
 
         if (n < 0 && errno != EINTR)
             return -errno;
@@ -99,7 +120,7 @@ int wb_frames_read(struct wb_frames *frames, struct wb_stream_body *ret, uint8_t
     uint8_t here[WB_FRAME_HEAD];
     struct wb_frame frame;
     size_t got;
-    int r = read_full(frames->fd, here, sizeof(here), &got);
+    int r = read_full(frames, here, sizeof(here), &got);
 
     if (r < 0)
         return r;
@@ -112,7 +133,7 @@ int wb_frames_read(struct wb_frames *frames, struct wb_stream_body *ret, uint8_t
         frames->previous = frames->known_check;
     }
     if (r == 0)
-        r = read_full(frames->fd, frames->buffer, frame.length, &got);
+        r = read_full(frames, frames->buffer, frame.length, &got);
     if (r == 0 && got < frame.length)
         r = -EBADMSG;
     if (r == 0)

@@ -20,6 +20,8 @@ struct wb_frames {
     uint64_t known;    /* so many frames the other side has: they are not written, nor read once more...  */
     uint64_t known_check; /* ...if the last of them is this one */
     bool resumed;      /* reading: it begins behind them      */
+    bool waited;       /* reading: the next byte is `ahead` */
+    uint8_t ahead;
 };
 
 int wb_frames_init(struct wb_frames *frames, int fd, const struct wb_copy_listener *listener);
@@ -29,6 +31,9 @@ void wb_frames_deinit(struct wb_frames *frames);
 int wb_frames_write(struct wb_frames *frames, enum wb_frame_type type, const void *head, size_t head_length,
                     const void *data, size_t length);
 int wb_frames_flush(struct wb_frames *frames);
+
+/* Waits until something can be read. 0, 1: it has ended, -ECANCELED or -errno. */
+int wb_frames_wait(struct wb_frames *frames);
 
 /*
  * The next frame, which is verified and decoded; *ret points into the buffer until the next call. 0; -ENODATA: nothing
