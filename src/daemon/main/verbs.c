@@ -33,7 +33,7 @@ static const struct wb_verb verbs[] = {
     {"forget", "vprune", NULL, "delete old history"},
     {"rm", "vrm", NULL, "remove a file with its whole history"},
     {"check", "vfsck", NULL, "check the store of a tree, and repair it"},
-    {"send", "vsend", NULL, "copy a tree with its history; receive takes it"},
+    {"send", "vsend", NULL, "copy a tree with its history to DIR or HOST:DIR"},
     {"help", NULL, NULL, "this text; help VERB; help TOPIC (a manual page)"},
     {"disable", "vdisable", NULL, NULL},
     {"extract", "vextract", NULL, NULL},
