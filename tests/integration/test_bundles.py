@@ -5,7 +5,7 @@ import json
 import os
 import random
 
-from mounts import epoch, moment
+from mounts import epoch, moment, sync_tree
 from preload import preloaded
 from test_forget import found_in_store
 
@@ -223,10 +223,10 @@ def test_unchanged_content_shares_extents_with_the_present(maker):
         new.rename(path)
         was.append((moment(), content))
     before = [look(mount.path / f"picture@{epoch(when)}") for when, _ in was]
-    os.sync()
+    sync_tree(mount.source)
     room = os.statvfs(mount.source)
     mount.tool("vcompact", mount.path)
-    os.sync()
+    sync_tree(mount.source)
     after = os.statvfs(mount.source)
     # All three; as a bundle, only one would be left.
     assert (after.f_bfree - room.f_bfree) * room.f_frsize > 2.9 * size

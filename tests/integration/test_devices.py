@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment, read_by, run
+from mounts import epoch, moment, read_by, run, sync_tree
 from treestate import differences, state_of
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
@@ -33,7 +33,7 @@ class Device:
         self.tree.mkdir(mode=0o755)
 
     def fail(self):
-        os.sync()
+        sync_tree(self.root)
         fd = os.open(self.root, os.O_RDONLY)
         fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
         os.close(fd)

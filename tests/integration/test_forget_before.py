@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
 from history_model import History
-from mounts import NOBODY, QUICK, SECOND, as_user, epoch, moment
+from mounts import NOBODY, QUICK, SECOND, as_user, epoch, moment, sync_tree
 from operations import Operator
 from test_close import Syncing
 from test_forget import SECRET, found_in_store, make_secrets
@@ -49,7 +49,7 @@ def test_a_file_keeps_its_later_states(any_mount):
     (mount.path / "other").write_bytes(b"one")
     (mount.path / "large").write_bytes(SECRET * 100_000)
     (mount.path / "large").write_bytes(b"L" * 3_300_000)
-    os.sync()
+    sync_tree(mount.source)
     known, was = moment(), state_of(mount.path)
     moment()
     path.write_bytes(b"since")

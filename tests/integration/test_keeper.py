@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mounts import LIMIT, QUICK, moment
+from mounts import LIMIT, QUICK, moment, sync_tree
 from preload import preloaded
 from test_bundles import bundles, releases
 from test_clock import Shifted
@@ -77,7 +77,7 @@ def test_expired_history_is_removed_automatically(maker):
     _, when = make_secrets(mount.path)
     (mount.path / "deleted").write_bytes(SECRET * 100_000)
     (mount.path / "deleted").unlink()
-    os.sync()
+    sync_tree(mount.source)
     configure(mount, "keep = 1h")
     mount.programs.set(HOUR // 2)
     (mount.path / "young").write_bytes(b"one")
@@ -291,7 +291,7 @@ def test_a_history_that_grows_without_end_is_kept_within_its_size(maker, kind):
     begin = moment()
     for step in range(40 if QUICK else 80):
         work_on(mount, rng, MIB, step)
-        os.sync()
+        sync_tree(mount.source)
         wait_for(lambda: taken(mount) < 2 * limit, "the keeper keeps up", mount)
     wait_for(lambda: taken(mount) <= limit * 1.05, "within the size", mount)
     assert is_gone(mount, begin)
@@ -433,7 +433,7 @@ def test_the_reserve_is_made_free(maker):
         begin = moment()
         for step in range(40):
             work_on(mount, rng, 2 * MIB, step)
-            os.sync()
+            sync_tree(mount.source)
             wait_for(lambda: shutil.disk_usage(device.root).free > 16 * MIB, "the keeper keeps up", mount)
         wait_for(lambda: shutil.disk_usage(device.root).free >= 20 * MIB, "the reserve is free", mount)
         assert is_gone(mount, begin)

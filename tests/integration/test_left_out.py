@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mounts import LIMIT, QUICK, epoch, moment
+from mounts import LIMIT, QUICK, epoch, moment, sync_tree
 from copies import Copy
 from operations import Operator
 from test_close import Syncing
@@ -337,7 +337,9 @@ def test_any_history_with_rules_that_change(maker, seed):
     check_all(mount, seen, 1)
     copy = Copy(maker, mount)
     copy.path = maker.tree(kind)
-    os.sync()  # a mapping is written back, and ends a gap, at any time
+    # a mapping is written back, and ends a gap, at any time
+    sync_tree(mount.path)
+    sync_tree(mount.source)
     copy.follow()
     with copy.used() as tree:
         tree.expect(REFUSED)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
 from history_model import History, Moment
-from mounts import NOBODY, QUICK, epoch, moment
+from mounts import NOBODY, QUICK, epoch, moment, sync_tree
 from operations import Operator
 from preload import preloaded
 from test_clock import Shifted
@@ -107,7 +107,7 @@ def test_nothing_is_left_of_forgotten_history(any_mount):
     (mount.path / "large").write_bytes(b"small")
     (mount.path / "dir/below").mkdir(parents=True)
     (mount.path / "dir/below").rmdir()
-    os.sync()
+    sync_tree(mount.source)
     known, was = moment(), state_of(mount.path)
     moment()
     with open(path, "ab") as stream:
@@ -161,7 +161,7 @@ def test_content_that_is_being_changed_is_kept_until_it_is_closed(maker):
     mount = maker.mount("allow_other", "history=close")
     path = mount.path / "file"
     path.write_bytes(b"as it was" * 1000)
-    os.sync()
+    sync_tree(mount.source)
     with open(path, "r+b", buffering=0) as stream:
         stream.write(b"changing " * 500)
         known = moment()
@@ -183,7 +183,7 @@ def test_an_index_amid_an_open_stage(maker, kind):
     mount = maker.mount("allow_other", "history=close", kind=kind)
     path, was = mount.path / "file", random.Random(1).randbytes(9 << 20)
     path.write_bytes(was)
-    os.sync()
+    sync_tree(mount.source)
     with open(path, "r+b", buffering=0) as stream:
         for _ in range(48):
             stream.write(b"changing" * (1 << 14))
@@ -230,7 +230,7 @@ def test_a_full_store_frees_deleted_files(maker):
             for number in range(20):
                 (mount.path / f"gone{number}").write_bytes(b"x" * 100_000)
                 (mount.path / f"gone{number}").unlink()
-            os.sync()
+            sync_tree(mount.source)
             mount.programs.set((turn + 1) * MINUTES)
             device.fill()
             result = mount.run_tool("vprune", "-y", "--before", "0s", mount.path)

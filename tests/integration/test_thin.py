@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
-from mounts import NOBODY, QUICK, epoch, moment
+from mounts import NOBODY, QUICK, epoch, moment, sync_tree
 from operations import Operator
 from test_close import Syncing
 from test_keeper import HOUR, configure, look, wait_for
@@ -29,7 +29,7 @@ def test_in_the_place_of_a_removed_one_the_one_before_shows(maker, kind, size, h
     """Large ones are cloned on xfs: content kept for other versions is not punched."""
     mount = maker.mount("allow_other", f"history={history}", kind=kind)
     seen = write_versions(mount.path / "file", 9, size)
-    os.sync()
+    sync_tree(mount.source)
     # changes of a write: the kernel hands on 1 MiB at a time
     pieces = (size + (1 << 20) - 1) >> 20 if history == "write" else 1
     most = f"..{3 * pieces + 1}"

@@ -136,6 +136,13 @@ def test_the_repository_names_no_download_host_and_no_machine():
     none(wrong)
 
 
+def test_no_test_syncs_other_file_systems():
+    """It would bring content of other tests to the disk, beside those that cut the power: mounts.sync_tree."""
+    found = [str(path.relative_to(ROOT)) for path in tracked() if path.suffix == ".py" and "tests" in path.parts and
+             path != Path(__file__).resolve() and re.search(r"\bos\.sync\(\)", text(path))]
+    none(found)
+
+
 def test_directories_are_read_in_one_place():
     """The NULL of readdir(3) means two things, which is easily forgotten."""
     none([path for path in c_files("src") if re.search(r"(?<!->)\breaddir\(", text(path)) and path != ROOT / "src/base/dir.c"])
