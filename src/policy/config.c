@@ -295,7 +295,15 @@ static void take_room(struct wb_config_parser *parser, const struct wb_config_li
 
 static void take_max_size(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    take_room(parser, line, &parser->config->policy.max_size);
+    struct wb_room *room = &parser->config->policy.max_size;
+    g_autofree char *size = g_strdup(line->value);
+
+    /* Any other word is left to the size, which it does not belong to. */
+    room->hard = g_str_has_suffix(size, " hard") || g_str_has_suffix(size, "\thard");
+    if (room->hard)
+        size[strlen(size) - strlen(" hard")] = '\0';
+    if (!parse_room(g_strchomp(size), room))
+        invalid(parser, line);
     parser->max_size.line = line->number;
     parser->max_size.column = line->column;
 }
@@ -660,11 +668,17 @@ const struct wb_config_key wb_config_keys[] = {
      .help = "The space to keep free on the device of the store.",
      .sample = "# After that they are kept while this much of the device is free; else the oldest are deleted:\n"
                "reserve = 5%\n"},
-    {"max-size", WB_IN_HISTORY, take_max_size, SIZE, .example = "20G",
+    {"max-size", WB_IN_HISTORY, take_max_size, .syntax = "SIZE [hard]",
+     .allowed = "a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share of the device from 1% to "
+                "99%, and perhaps the word hard after it", .example = "20G",
      .help = "The maximum size of the history on the disk.",
      .manual = "In bytes, with K, M, G, T (powers of 1024; KiB and so on mean the same, KB and so on powers of 1000; "
-               "in either case, and *1.5G* as well), or a share of the device, *20%*.",
-     .sample = "# Or while the history uses no more than this:\n"
+               "in either case, and *1.5G* as well), or a share of the device, *20%*. Versions that *keep*, *thin* and "
+               "*keep-versions* protect are kept even above it. With *hard*, as in *20G hard*, these are deleted as "
+               "well when nothing else is left, the oldest first: *keep = 30d* and *max-size = 20G hard* keep 30 days, "
+               "and at most 20 GiB.",
+     .sample = "# Or while the history uses no more than this (\"200G hard\": no more in any case, whatever keep "
+               "says):\n"
                "#max-size = 200G\n"},
     {"user-max-size", WB_IN_HISTORY, take_user_max_size, SIZE, .example = "5G",
      .help = "The maximum size of the history of the changes of each user except root.",

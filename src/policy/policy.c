@@ -200,13 +200,15 @@ char *wb_room_print(const struct wb_room *room)
     uint64_t value = room->bytes;
     int unit = -1;
 
+    const char *hard = room->hard ? " hard" : "";
+
     if (room->percent)
-        return g_strdup_printf("%u%%", room->percent);
+        return g_strdup_printf("%u%%%s", room->percent, hard);
     while (value && value % 1024 == 0 && unit + 1 < (int)sizeof(units) - 1) {
         value /= 1024;
         unit++;
     }
     if (unit < 0)
-        return g_strdup_printf("%" PRIu64, value);
-    return g_strdup_printf("%" PRIu64 "%c", value, units[unit]);
+        return g_strdup_printf("%" PRIu64 "%s", value, hard);
+    return g_strdup_printf("%" PRIu64 "%c%s", value, units[unit], hard);
 }

@@ -44,6 +44,7 @@ struct wb_policy_rule {
 struct wb_room {
     uint64_t bytes;
     unsigned percent;
+    bool hard; /* max-size: where only protected history is left, the oldest of that is deleted, too */
 };
 
 struct wb_policy {

@@ -358,6 +358,40 @@ def test_history_protected_by_keep_is_kept_whatever_its_size(mount):
     assert mount.log().count("all remaining history is protected") == 1
 
 
+@pytest.mark.parametrize("rules", [["keep = 1d"], ["keep = 1d", "keep-versions = 50..", '[path "*.txt"]', "keep = forever"]])
+def test_a_hard_limit_takes_protected_history_as_well(mount, rules):
+    mount.expect("was forgotten|protect are deleted, the oldest first|more than 90 %")
+    rng, limit = random.Random(3), 6 * MIB
+    (mount.path / "file").write_bytes(rng.randbytes(MIB))
+    configure_once(mount, f"max-size = {limit} hard", *rules)
+    begin, states = moment(), []
+    for step in range(16):
+        work_on(mount, rng, MIB, step)
+        states.append((moment(), state_of(mount.path)))
+    wait_for(lambda: taken(mount) <= limit * 1.05, "within the size", mount)
+    assert is_gone(mount, begin)
+    # The oldest went, and no more than necessary.
+    assert taken(mount) > limit // 3
+    left = [(when, was) for when, was in states if when > horizon(mount)]
+    assert 1 < len(left) < len(states)
+    assert all(differences(was, state_of(mount.at(when))) == [] for when, was in left)
+    assert mount.log().count("protect are deleted, the oldest first") == 1
+    mount.check_store()
+
+
+def test_a_hard_limit_does_not_take_a_snapshot_of_root(mount):
+    mount.expect("was forgotten|protect are deleted, the oldest first|more than 90 %|protected by a snapshot")
+    rng = random.Random(3)
+    (mount.path / "file").write_bytes(rng.randbytes(MIB))
+    was = state_of(mount.path)
+    mount.tool("vsnap", "create", "mine", mount.path)
+    configure_once(mount, "keep = 1d", "max-size = 2M hard")
+    for step in range(6):
+        work_on(mount, rng, MIB, step)
+    wait_for(lambda: "all remaining history is protected by a snapshot" in mount.log(), "it is reported", mount)
+    assert differences(was, state_of(mount.path / "@mine")) == []
+
+
 def test_expired_history_is_kept_while_there_is_space(maker):
     mount = aging(maker)
     path, _ = make_secrets(mount.path)

@@ -135,7 +135,7 @@ def test_the_check_prints_the_settings(programs, tmp_path):
         "versions: keep 1d, one per 1h for 2d, one per 1d for 30d, one per 7d for 1y, at least the newest 5, at most 100",
         'versions: keep 1h30m ([path "*.o" "!keep.o"], line 7)',
         'versions: keep forever ([path "/doc/**/*.tex"], line 9)',
-        "space: the history uses at most 20G",
+        "space: older versions are deleted where the history uses more than 20G",
         "space: at least 10% of the device are kept free",
         "space: history that is kept forever is never deleted for these limits",
         "space: when it runs low, versions that no rule keeps are deleted first, then the oldest ones"]

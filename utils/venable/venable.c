@@ -26,7 +26,7 @@ static gboolean for_user, for_system, by_fstab, dry_run;
 static const GOptionEntry options[] = {
     {"keep", 0, 0, G_OPTION_ARG_STRING, &keep, "Keep every version for AGE, as in 30d", "AGE"},
     {"max", 0, 0, G_OPTION_ARG_STRING, &max_size,
-     "Delete older ones beyond SIZE, as in 20G", "SIZE"},
+     "Delete older ones beyond SIZE, as in 20G; '20G hard': younger ones too if needed", "SIZE"},
     {"user", 0, 0, G_OPTION_ARG_NONE, &for_user,
      "Use your own systemd (the default)", NULL},
     {"system", 0, 0, G_OPTION_ARG_NONE, &for_system,

@@ -63,6 +63,8 @@ static void take_policy(struct wb_keeper *keeper)
     wb_policy_init(&keeper->next);
     keeper->has_next = false;
     keeper->has_policy = true;
+    keeper->ageless = (struct wb_policy){.max_size = keeper->policy.max_size, .reserve = keeper->policy.reserve,
+                                         .user_max = keeper->policy.user_max};
     keeper->room = (struct wb_keeper_room){0};
     atomic_store(&keeper->pace.range, 0);
     keeper->thin_again = 0;

@@ -81,8 +81,9 @@ static int64_t limit_of(void *data, const char *path, bool is_directory)
 {
     struct wb_session *session = data;
     const struct wb_keeper *keeper = session->keeper;
-    const struct wb_retention *retention = &wb_policy_find(&keeper->policy, path, is_directory)->retention;
-    bool short_of = wb_policy_has_room(&keeper->policy) || keeper->full || keeper->for_user;
+    const struct wb_policy *policy = wb_keeper_policy(keeper);
+    const struct wb_retention *retention = &wb_policy_find(policy, path, is_directory)->retention;
+    bool short_of = wb_policy_has_room(policy) || keeper->full || keeper->for_user;
     int64_t age = short_of ? wb_retention_hold(retention) : wb_retention_reach(retention);
 
     return age < keeper->limits_now ? keeper->limits_now - age : 0;
@@ -101,7 +102,7 @@ static int forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, boo
     wb_forget_init(session, &options);
     options.before = horizon;
     options.beyond = beyond;
-    options.limit = keeper->policy.rules ? limit_of : NULL;
+    options.limit = wb_keeper_policy(keeper)->rules ? limit_of : NULL;
     options.hurry = hurry;
     options.stop = hurry ? wb_keeper_is_over : wb_keeper_gives_up;
     options.pinned = wb_keeper_pinned;
@@ -180,7 +181,7 @@ void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, st
         state->pinned = pleaded;
     if (pleaded > 0 && (state->whole == 0 || pleaded < state->whole))
         state->whole = pleaded;
-    wb_keeper_decide(&keeper->policy, state, plan);
+    wb_keeper_decide(wb_keeper_policy(keeper), state, plan);
 }
 
 /* The oldest snapshot of a user, if it is older than `before`: later history may not be deleted in any case. */
@@ -196,7 +197,7 @@ int wb_keeper_take_snapshot(struct wb_keeper *keeper, const char *why)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
     struct wb_store *store = keeper->session->store;
-    int64_t age = wb_policy_shortest_hold(&keeper->policy), now = wb_keeper_now(keeper);
+    int64_t age = wb_policy_shortest_hold(wb_keeper_policy(keeper)), now = wb_keeper_now(keeper);
     const struct wb_snapshot *snapshot;
     char text[WB_WHEN_TEXT_MAX];
     int r = wb_snapshots_get(store, &all);

@@ -23,6 +23,7 @@ struct wb_keeper_room {
     bool all_went;     /* in this look: what no snapshot protects, up to the last moment that may go */
     bool warned_full;  /* more would have to go than may */
     bool warned_nearly; /* max-size is nearly reached */
+    bool warned_hard;  /* protected history goes for it */
 };
 
 /* max-size: changes are held back while the history has grown (wb_store_note_growth) to more than this. */
@@ -43,6 +44,8 @@ struct wb_keeper {
     pthread_t thread;
     atomic_bool ends;
     struct wb_policy policy, next; /* `next`: under threads->lock */
+    struct wb_policy ageless;      /* `policy` without its rules, for a hard max-size */
+    bool ages_give_way;            /* for the rest of this look, `ageless` applies */
     bool has_next, has_policy;
     struct wb_space_waiter *waiters; /* for room (onfull=prune), and moments that stay meanwhile; under threads->lock */
     atomic_bool pleaded;           /* some of them are not answered yet */
@@ -72,6 +75,12 @@ struct wb_keeper {
 bool wb_keeper_is_over(void *data);
 /* The same for work at the lowest priority, which also ends when an operation waits for space. */
 bool wb_keeper_gives_up(void *data);
+
+/* The settings by which history goes now. */
+static inline const struct wb_policy *wb_keeper_policy(const struct wb_keeper *keeper)
+{
+    return keeper->ages_give_way ? &keeper->ageless : &keeper->policy;
+}
 
 /*
  * Makes `horizon` the beginning, and forgets what nothing protects up to `beyond`, if that is not 0. `hurry`: not at

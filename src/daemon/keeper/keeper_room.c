@@ -7,7 +7,8 @@
  * grows until somebody can have looked again, and forgotten. Where that does not suffice, since changes come faster
  * than anything can be forgotten, each of them is held back for a moment (wb_keeper_throttle).
  *
- * Single versions that the policy gives up before others go first (thin_for_room).
+ * Single versions that the policy gives up before others go first (thin_for_room). Where max-size is hard, and all that
+ * is left is protected, ages and numbers of versions give way for the rest of a look (give_way_to_limit).
  */
 #include "daemon/keeper/keeper_parts.h"
 
@@ -74,8 +75,9 @@ int wb_keeper_fill_budget(struct wb_session *session, struct wb_control_budget *
     if (r == 0)
         *ret = (struct wb_control_budget){
             .max_size = want.limit, .reserve = want.reserve,
-            .keep = wb_policy_has_room(&keeper->policy) ? wb_policy_hold(&keeper->policy)
-                                                        : wb_policy_reach(&keeper->policy)};
+            .keep = keeper->policy.max_size.hard          ? 0
+                    : wb_policy_has_room(&keeper->policy) ? wb_policy_hold(&keeper->policy)
+                                                          : wb_policy_reach(&keeper->policy)};
     pthread_mutex_unlock(&session->threads.lock);
     return r;
 }
@@ -169,7 +171,8 @@ static uint64_t excess_of(const struct wb_keeper *keeper, const struct want *wan
     uint64_t over = want->limit && size > want->limit ? size - want->limit + want->limit / MORE : 0;
     uint64_t lacking = want->free < want->reserve ? want->reserve - want->free + want->reserve / MORE : 0;
 
-    return MAX(over, lacking);
+    /* Protected history goes for max-size alone. */
+    return keeper->ages_give_way ? over : MAX(over, lacking);
 }
 
 /* ---- what goes ------------------------------------------------------------------------------- */
@@ -215,10 +218,11 @@ static void report_full(struct wb_keeper *keeper, const struct want *want, bool 
     g_autofree char *wanted = g_format_size_full(large ? want->limit : want->reserve, G_FORMAT_SIZE_IEC_UNITS);
 
     if (full && !room->warned_full)
-        wb_log_msg("%s: %s %s, %s = %s; all remaining history is protected by keep, thin, keep-versions or a snapshot; "
-                   "free space elsewhere, or run vprune or vrm",
+        wb_log_msg("%s: %s %s, %s = %s; all remaining history is protected by %sa snapshot; free space elsewhere, or "
+                   "run vprune or vrm",
                    keeper->session->source, large ? "the history uses" : "free space for the history:", is,
-                   large ? "more than max-size" : "less than reserve", wanted);
+                   large ? "more than max-size" : "less than reserve", wanted,
+                   keeper->ages_give_way ? "" : "keep, thin, keep-versions or ");
     room->warned_full = full;
 }
 
@@ -242,7 +246,7 @@ static void report_nearly(struct wb_keeper *keeper, const struct want *want)
 static bool is_worth_trying(struct wb_keeper *keeper, const struct wb_keeper_state *state,
                             const struct wb_keeper_plan *plan)
 {
-    int64_t hold = wb_policy_hold(&keeper->policy);
+    int64_t hold = wb_policy_hold(wb_keeper_policy(keeper));
     uint64_t grown = atomic_load(&keeper->session->store->grown) + 1;
     bool is_new = grown != keeper->room.tried;
 
@@ -322,7 +326,7 @@ static void rest(struct wb_keeper *keeper, const struct want *want, int64_t begu
 static int give_way_to_room(struct wb_keeper *keeper, const struct want *want, const struct wb_snapshots *all,
                             int64_t *beyond)
 {
-    int64_t age = wb_policy_shortest_hold(&keeper->policy), whole, now = wb_keeper_now(keeper);
+    int64_t age = wb_policy_shortest_hold(wb_keeper_policy(keeper)), whole, now = wb_keeper_now(keeper);
     struct wb_keeper_state state;
     struct wb_keeper_plan plan;
     int r = wb_keeper_take_snapshot(keeper, NULL);
@@ -338,6 +342,43 @@ static int give_way_to_room(struct wb_keeper *keeper, const struct want *want, c
     *beyond = 0;
     r = wb_keeper_take_snapshot(keeper, want->limit && keeper->room.size > want->limit ? "max-size" : "reserve");
     return r > 0 ? LOOK_ANEW : r;
+}
+
+/*
+ * Nothing is left that may go. 1: with a hard max-size, what is protected may from now on; 0: it suffices, though it
+ * will not for long; or -ENODATA.
+ */
+static int give_way_to_limit(struct wb_keeper *keeper, const struct want *want)
+{
+    struct wb_keeper_room *room = &keeper->room;
+
+    if (!keeper->policy.max_size.hard || keeper->ages_give_way)
+        return -ENODATA;
+    if (room->size <= want->limit)
+        return want->free < want->reserve ? -ENODATA : 0;
+    if (!room->warned_hard) {
+        g_autofree char *size = g_format_size_full(room->size, G_FORMAT_SIZE_IEC_UNITS);
+        g_autofree char *limit = g_format_size_full(want->limit, G_FORMAT_SIZE_IEC_UNITS);
+
+        wb_log_msg("%s: the history uses %s, more than max-size = %s hard: versions that keep, thin or keep-versions "
+                   "protect are deleted, the oldest first", keeper->session->source, size, limit);
+    }
+    room->warned_hard = true;
+    keeper->ages_give_way = true;
+    room->all_went = false;
+    return 1;
+}
+
+/* 0: nothing can be done now; 1: something can. */
+static int stop_or_give_way(struct wb_keeper *keeper, const struct want *want, int64_t begun)
+{
+    int r = give_way_to_limit(keeper, want);
+
+    if (r == 0)
+        set_pace(keeper, want, false);
+    else if (r < 0)
+        rest(keeper, want, begun);
+    return MAX(r, 0);
 }
 
 /*
@@ -365,7 +406,7 @@ static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, b
     if (horizon == 0 && beyond == 0 && excess > 0) {
         r = give_way_to_room(keeper, &want, all, &beyond);
         if (r == 0)
-            rest(keeper, &want, begun);
+            return stop_or_give_way(keeper, &want, begun);
         if (beyond == 0)
             return r;
     }
@@ -448,6 +489,7 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
     }
     if (r < 0)
         atomic_store(&keeper->pace.range, 0);
+    keeper->ages_give_way = false;
     wb_keeper_plan(keeper, all, &state, &plan);
     if (r >= 0 && want.reserve > 0 && g_get_monotonic_time() > keeper->room.gather_again)
         r = gather(keeper, &want, &state, &plan, ages);

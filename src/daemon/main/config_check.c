@@ -118,13 +118,26 @@ static void print_room(const char *before, const struct wb_room *room, const cha
 /* Only history that no rule protects can be deleted for space. */
 static void print_hold(const struct wb_policy *policy)
 {
+    bool hard = policy->max_size.hard, reserve = policy->reserve.bytes || policy->reserve.percent;
     int64_t hold = wb_policy_hold(policy);
     g_autofree char *age = wb_span_print_age(hold);
 
-    if (hold == WB_FOREVER)
+    if (hard && hold > 0)
+        printf("space: at max-size, also versions that the rules above protect are deleted, the oldest first (hard); "
+               "snapshots are not\n");
+    if (hard && (hold == 0 || !reserve))
+        return;
+    if (hard && hold == WB_FOREVER)
+        printf("space: history that is kept forever is never deleted for reserve\n");
+    else if (hard)
+        printf("space: versions replaced less than %s ago are never deleted for reserve\n", age);
+    else if (hold == WB_FOREVER)
         printf("space: history that is kept forever is never deleted for these limits\n");
     else if (hold > 0)
-        printf("space: versions replaced less than %s ago are never deleted for these limits\n", age);
+        printf("space: versions replaced less than %s ago are never deleted for these limits%s\n", age,
+               policy->max_size.bytes || policy->max_size.percent
+                   ? "; the history may grow larger (not with the word hard after max-size)"
+                   : "");
 }
 
 static void print_users(const struct wb_policy *policy)
@@ -164,7 +177,9 @@ static void print_policy(const struct wb_policy *policy)
     for (guint i = 0; policy->rules && i < policy->rules->len; i++)
         print_rule("versions", g_ptr_array_index(policy->rules, i));
     print_reach(policy);
-    print_room("the history uses at most", &policy->max_size, policy->max_size.percent ? " of the device" : "");
+    print_room(policy->max_size.hard || ageless ? "the history uses at most"
+                                                : "older versions are deleted where the history uses more than",
+               &policy->max_size, policy->max_size.percent ? " of the device" : "");
     print_room("at least", &policy->reserve,
                policy->reserve.percent ? " of the device are kept free" : " are kept free");
     print_room("the history of the changes of each user except root uses at most", &policy->user_max,
@@ -401,6 +416,8 @@ static void print_json_room(const char *key, const struct wb_room *room)
         printf(", \"%s_percent\": %u", key, room->percent);
     else if (room->bytes)
         printf(", \"%s_bytes\": %" PRIu64, key, room->bytes);
+    if (room->hard)
+        printf(", \"%s_hard\": true", key);
 }
 
 static void print_json_policy(const struct wb_policy *policy)

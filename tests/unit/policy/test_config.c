@@ -201,6 +201,15 @@ START_TEST(retention_is_understood)
     ck_assert_int_eq(retention_of(&config, "a")->thin[0].span, 30 * 86400 * INT64_C(1000000000));
     ck_assert_uint_eq(config.policy.max_size.bytes, UINT64_C(3) << 29);
     ck_assert_uint_eq(config.policy.reserve.bytes, UINT64_C(20) << 30);
+    ck_assert(!config.policy.max_size.hard);
+    wb_config_deinit(&config);
+    config = good("[history]\nmax-size = 20 GiB  hard");
+    ck_assert_uint_eq(config.policy.max_size.bytes, UINT64_C(20) << 30);
+    ck_assert(config.policy.max_size.hard);
+    wb_config_deinit(&config);
+    config = good("[history]\nmax-size = 20% hard");
+    ck_assert_uint_eq(config.policy.max_size.percent, 20);
+    ck_assert(config.policy.max_size.hard);
     wb_config_deinit(&config);
     config = good("[snapshots]\nhourly = 3");
     ck_assert(!wb_policy_says_something(&config.policy));
@@ -269,13 +278,19 @@ static const struct bad bad_texts[] = {
      "thin = STEP:SPAN instead of keep, or only MIN..\n"},
     {"[history]\nmax-size = big\n",
      "2:12: max-size = big: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
-     "of the device from 1% to 99%, e.g. max-size = 20G\n"},
+     "of the device from 1% to 99%, and perhaps the word hard after it, e.g. max-size = 20G\n"},
+    {"[history]\nmax-size = hard\n",
+     "2:12: max-size = hard: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
+     "of the device from 1% to 99%, and perhaps the word hard after it, e.g. max-size = 20G\n"},
+    {"[history]\nmax-size = 1Ghard\n",
+     "2:12: max-size = 1Ghard: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
+     "of the device from 1% to 99%, and perhaps the word hard after it, e.g. max-size = 20G\n"},
     {"[history]\nmax-size = 0\n",
      "2:12: max-size = 0: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share of "
-     "the device from 1% to 99%, e.g. max-size = 20G\n"},
+     "the device from 1% to 99%, and perhaps the word hard after it, e.g. max-size = 20G\n"},
     {"[history]\nmax-size = 9E\n",
      "2:12: max-size = 9E: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
-     "of the device from 1% to 99%, e.g. max-size = 20G\n"},
+     "of the device from 1% to 99%, and perhaps the word hard after it, e.g. max-size = 20G\n"},
     {"[history]\nreserve = 100%\n",
      "2:11: reserve = 100%: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
      "of the device from 1% to 99%, e.g. reserve = 10%\n"},
