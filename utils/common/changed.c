@@ -2,15 +2,20 @@
 #include "common/changed.h"
 
 #include "client/control.h"
+#include "client/fd.h"
 #include "client/path.h"
+#include "common/cli.h"
 #include "wayback/when.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <glib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-/* With more changes than this the tree is compared as a whole: reading the list may take as long. */
-#define CHANGES_MAX 200000
+/* To read a change from the list takes about a tenth of the time in which an entry is compared, or somewhat less. */
+#define CHANGES_PER_ENTRY 8
+#define CHANGES_LEAST 1000
 /* Pages in a row without progress. */
 #define STANDING_STILL 100
 
@@ -114,6 +119,11 @@ static bool each_below(const struct wb_changed *node, const char *path, bool (*e
     return false;
 }
 
+enum revert_extent wb_changed_extent_of_names(const void *changed, const char *path)
+{
+    return wb_changed_extent(changed, path) == REVERT_NOTHING ? REVERT_NOTHING : REVERT_ITSELF;
+}
+
 bool wb_changed_each(const struct wb_changed *changed, bool (*each)(void *data, const char *path), void *data)
 {
     return each_below(changed, "", each, data);
@@ -172,14 +182,15 @@ static bool is_concerned(const struct wb_control_change *change, int64_t until)
 }
 
 /* A page. 0; 1: the list is of no use; or -errno. */
-static int add_page(struct wb_changed *root, const struct wb_control *page, int64_t until, unsigned *count)
+static int add_page(struct wb_changed *root, const struct wb_control *page, int64_t until, unsigned most,
+                    unsigned *count)
 {
     size_t at = 0;
 
     if (page->flags & WB_CONTROL_CHANGES_BUILDING || !(page->flags & WB_CONTROL_CHANGES_WHOLE))
         return 1;
     *count += page->count;
-    if (*count > CHANGES_MAX)
+    if (*count > most)
         return 1;
     for (uint32_t i = 0; i < page->count; i++) {
         const struct wb_control_change *change = (const void *)(page->data + at);
@@ -191,7 +202,7 @@ static int add_page(struct wb_changed *root, const struct wb_control *page, int6
     return 0;
 }
 
-int wb_changed_collect(int root_fd, int64_t since, int64_t until, struct wb_changed **ret)
+int wb_changed_collect(int root_fd, int64_t since, int64_t until, unsigned most, struct wb_changed **ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
     _cleanup_changed_ struct wb_changed *root = wb_changed_new();
@@ -210,7 +221,7 @@ int wb_changed_collect(int root_fd, int64_t since, int64_t until, struct wb_chan
         r = wb_request_call(root_fd, request);
         if (r < 0)
             return r;
-        r = add_page(root, request, until, &count);
+        r = add_page(root, request, until, most, &count);
         more = request->flags & WB_CONTROL_CHANGES_MORE;
         still = request->cursor == cursor ? still + 1 : 0;
         cursor = request->cursor;
@@ -219,5 +230,100 @@ int wb_changed_collect(int root_fd, int64_t since, int64_t until, struct wb_chan
     }
     if (r == 0)
         *ret = g_steal_pointer(&root);
+    return r;
+}
+
+/* ---- the entries that are there ------------------------------------------------------------------ */
+
+struct scan {
+    struct wb_changed *later; /* changed after `since`, or another mount */
+    int64_t since;
+    unsigned mount_major, mount_minor;
+    unsigned count;
+};
+
+/* The daemon is asked: the kernel may have attributes from before a change that was not made through it. */
+static int look(int dir_fd, const char *name, struct statx *ret)
+{
+    return statx(dir_fd, name, AT_SYMLINK_NOFOLLOW | AT_STATX_FORCE_SYNC | AT_NO_AUTOMOUNT | (*name ? 0 : AT_EMPTY_PATH),
+                 STATX_TYPE | STATX_CTIME, ret) < 0 ? -errno : 0;
+}
+
+static bool is_later(const struct scan *scan, const struct statx *entry)
+{
+    return entry->stx_ctime.tv_sec * WB_WHEN_SECOND + entry->stx_ctime.tv_nsec > scan->since;
+}
+
+/* 0; or -errno: it cannot be looked at, which whoever changes it reports. */
+static int scan_below(struct scan *scan, int dir_fd, const char *path)
+{
+    g_autoptr(GPtrArray) names = wb_fd_names(dir_fd);
+    int r = names ? 0 : -EIO;
+
+    for (guint i = 0; r == 0 && i < names->len && !wb_cli_interrupted(); i++) {
+        g_autofree char *entry = wb_path_join(path, names->pdata[i]);
+        _cleanup_fd_ int below = -1;
+        struct statx found;
+
+        r = look(dir_fd, names->pdata[i], &found);
+        if (r == -ENOENT) {
+            r = 0;
+            continue;
+        }
+        if (r < 0)
+            return r;
+        scan->count++;
+        if (found.stx_dev_major != scan->mount_major || found.stx_dev_minor != scan->mount_minor) {
+            wb_changed_add(scan->later, entry, false);
+            continue;
+        }
+        if (is_later(scan, &found))
+            wb_changed_add(scan->later, entry, false);
+        if (!S_ISDIR(found.stx_mode))
+            continue;
+        below = openat(dir_fd, names->pdata[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        r = below < 0 ? -errno : scan_below(scan, below, entry);
+    }
+    return r;
+}
+
+static int scan_entries(struct scan *scan, int root_fd, const char *path)
+{
+    const char *name = ".";
+    _cleanup_fd_ int parent = *path ? wb_fd_open_parent(root_fd, path, &name) : dup(root_fd);
+    _cleanup_fd_ int fd = parent < 0 ? -1 : openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct statx found;
+    int r = fd < 0 ? -errno : look(fd, "", &found);
+
+    if (r < 0)
+        return r;
+    scan->mount_major = found.stx_dev_major;
+    scan->mount_minor = found.stx_dev_minor;
+    return scan_below(scan, fd, path);
+}
+
+/* An entry that was changed, and is not in the list: everything below a directory may differ. */
+static bool add_unlisted(void *data, const char *path)
+{
+    struct wb_changed *listed = data;
+
+    if (wb_changed_extent(listed, path) == REVERT_NOTHING)
+        wb_changed_add(listed, path, true);
+    return false;
+}
+
+int wb_changed_since(int root_fd, const char *path, int64_t since, struct wb_changed **ret)
+{
+    _cleanup_changed_ struct wb_changed *later = wb_changed_new();
+    struct scan scan = {.later = later, .since = since};
+    int r = scan_entries(&scan, root_fd, path);
+
+    *ret = NULL;
+    if (r < 0)
+        return r;
+    r = wb_changed_collect(root_fd, since, WB_WHEN_PRESENT,
+                           MIN(MAX(CHANGES_LEAST, scan.count * CHANGES_PER_ENTRY), WB_CHANGES_MOST), ret);
+    if (r == 0)
+        wb_changed_each(later, add_unlisted, *ret);
     return r;
 }

@@ -31,9 +31,22 @@ char *wb_changed_top(const struct wb_changed *changed);
 
 /*
  * The changes after `since` up to `until` (WB_WHEN_PRESENT: the present) in the whole mount of `root_fd`. 0; 1 and NULL
- * if the list may be incomplete, or is so long that it is of no use: then every path may differ. Or -errno.
+ * if the list may be incomplete, or is so long that it is of no use (has more than `most` changes): then every path may
+ * differ. Or -errno.
  */
-int wb_changed_collect(int root_fd, int64_t since, int64_t until, struct wb_changed **ret);
+#define WB_CHANGES_MOST 200000
+int wb_changed_collect(int root_fd, int64_t since, int64_t until, unsigned most, struct wb_changed **ret);
+
+/*
+ * For who changes the tree to make it equal: which part of directory `path` (relative to `root_fd`) may differ from its
+ * state at `since`. The list may lack changes that were made outside of the mount and that the daemon has not met yet,
+ * so all present entries are looked at, too: one that was changed later counts, as does another file system that is
+ * mounted there. 0; 1 and NULL if every path may differ; or -errno.
+ */
+int wb_changed_since(int root_fd, const char *path, int64_t since, struct wb_changed **ret);
+
+/* For struct revert_request: a directory with such a path below it is concerned itself, since its times changed. */
+enum revert_extent wb_changed_extent_of_names(const void *changed, const char *path);
 struct wb_changed *wb_changed_free(struct wb_changed *changed);
 
 /* Whether `path` (relative to the root, "" for that itself), or something below it, may differ. NULL: yes. */

@@ -172,7 +172,7 @@ static void find_changed(struct diff *diff)
 
     if (compare_all || !old->path || !new->path)
         return;
-    if (wb_changed_collect(diff->place->mount->root_fd, first, last, &diff->changed) < 0)
+    if (wb_changed_collect(diff->place->mount->root_fd, first, last, WB_CHANGES_MOST, &diff->changed) < 0)
         errno = 0;
 }
 

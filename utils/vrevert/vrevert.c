@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/fd.h"
+#include "common/changed.h"
 #include "common/cli.h"
 #include "common/moment.h"
 #include "common/progress.h"
@@ -9,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /*
  * vrevert: makes a file, or a directory with all below it, what it was at a moment. client/revert/revert.h
@@ -146,8 +148,23 @@ static GPtrArray *make_sets(const GPtrArray *requests)
     return sets;
 }
 
+/* Which part of a directory has to be looked at; NULL: all of it. */
+static void find_changed(const struct request *request, struct revert_request *wanted, struct wb_changed **changed)
+{
+    const struct wb_place *place = request->place;
+    struct stat st;
+
+    *changed = wb_changed_free(*changed);
+    if (request->moment.path && wb_place_stat(place, &st) == 0 && S_ISDIR(st.st_mode) &&
+        wb_changed_since(place->mount->root_fd, place->path, request->moment.when, changed) < 0)
+        errno = 0;
+    wanted->extent = *changed ? wb_changed_extent_of_names : NULL;
+    wanted->extent_data = *changed;
+}
+
 static void run(const struct request *request)
 {
+    _cleanup_changed_ struct wb_changed *changed = NULL;
     struct wb_place *place = request->place;
     const struct wb_moment *moment = &request->moment;
     struct wb_control_hello hello;
@@ -166,8 +183,14 @@ static void run(const struct request *request)
         return;
     }
     before = hello.now;
+    wb_progress_begin();
+    find_changed(request, &wanted, &changed);
+    wb_progress_clear();
     if (!json && !dry_run && !remove_files && !wb_revert_confirm(&report, &wanted))
         return;
+    /* The answer may have taken long. */
+    if (!json && !dry_run && !remove_files && isatty(STDIN_FILENO))
+        find_changed(request, &wanted, &changed);
     if (json && reports++ > 0)
         putchar(',');
     wb_revert_report_begin(&report);

@@ -209,7 +209,7 @@ static int run(const char *from, const char *to, const char *path, bool json, bo
     wb_progress_begin();
     if (before && after && !all && is_present(place) &&
         wb_changed_collect(place->mount->root_fd, MIN(diff.when[0], diff.when[1]), MAX(diff.when[0], diff.when[1]),
-                           &diff.changed) < 0)
+                           WB_CHANGES_MOST, &diff.changed) < 0)
         errno = 0;
     diff_compare(&diff, (char *const[2]){before, after});
     wb_progress_clear();
