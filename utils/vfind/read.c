@@ -3,6 +3,7 @@
 #include "common/cli.h"
 #include "client/control.h"
 #include "common/moment.h"
+#include "common/progress.h"
 #include "client/path.h"
 #include "common/text.h"
 #include <errno.h>
@@ -96,7 +97,7 @@ static void add(struct find *find, GHashTable *entries, const struct source *sou
     g_ptr_array_add(entry->spans, span);
 }
 
-static int read_source(struct find *find, GHashTable *entries, const struct source *source, const char *only,
+static int read_source(struct find *find, GHashTable *entries, struct source *source, const char *only,
                        bool *incomplete)
 {
     unsigned flags = find->all || *only || find->match.since || find->match.until ? WB_CONTROL_NAMES_SPANS : 0;
@@ -110,6 +111,7 @@ static int read_source(struct find *find, GHashTable *entries, const struct sour
     if (r < 0)
         return r;
     find->began = wb_name_walk_began(walk);
+    source->moment = wb_name_walk_moment(walk);
     if (wb_name_walk_flags(walk) & WB_CONTROL_NAMES_INCOMPLETE)
         *incomplete = true;
     return 0;
@@ -183,6 +185,8 @@ GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *on
         if (r < 0 && error == 0)
             error = r;
     }
+    if ((error < 0 || incomplete) && shown)
+        wb_progress_clear();
     if (error < 0 && shown)
         wb_cli_fail(shown, "%s", wb_errno_text(error));
     if (incomplete && shown)

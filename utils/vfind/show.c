@@ -3,8 +3,10 @@
 #include "common/cli.h"
 #include "common/json.h"
 #include "common/pager.h"
+#include "common/progress.h"
 #include "client/path.h"
 #include "common/text.h"
+#include "content/states.h"
 #include "wayback/when.h"
 #include <string.h>
 
@@ -192,11 +194,148 @@ void find_show_gap(struct find *find, GString *out, const char *path, const stru
                            *shown && !g_str_has_suffix(shown, "/") ? "/" : "", reason);
 }
 
-void find_flush(struct find *find, GString *out)
+/* ---- --content ------------------------------------------------------------------------------- */
+
+/* "vextract --show --time TIME PATH", for the last state that has the text. g_free. */
+static char *state_command(const char *path, const char *command, const struct wb_state *state)
 {
-    if (out->len > 0 && !find->headed && !find->zero && !find->json)
+    g_autofree char *word = wb_text_shell(path);
+    char time[WB_WHEN_TEXT_MAX];
+
+    wb_when_print_epoch(state->at, time);
+    return g_strdup_printf("%s --time %s %s%s", command, time, *path == '-' ? "./" : "", word);
+}
+
+static void show_content_json(GString *out, const char *whole, const struct span *newest, bool all,
+                              const struct find_content *content)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+    const struct wb_state *first = content->first, *last = content->last;
+    g_autofree char *tool = g_strdup_printf("%s --show", wb_cli_tool("vextract"));
+    g_autofree char *show = state_command(whole, tool, last);
+    g_autofree char *restore = state_command(whole, wb_cli_tool("vrevert"), last);
+    g_autofree char *text = NULL;
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", whole);
+    wb_json_string(builder, "status", status_of(newest));
+    wb_json_string(builder, "type", "file");
+    wb_json_bool(builder, "contains", content->now);
+    add_time(builder, "first", first->when);
+    if (first->change)
+        wb_json_int(builder, "first_change", first->change);
+    add_time(builder, "last", last->when);
+    if (last->change)
+        wb_json_int(builder, "last_change", last->change);
+    wb_json_bool(builder, "before_history", first->when == 0);
+    wb_json_int(builder, "size", (int64_t)last->size);
+    if (all)
+        wb_json_int(builder, "period", content->index + 1);
+    if (!content->now)
+        wb_json_string(builder, "show", show);
+    if (!content->now && find_status_of(newest) != FIND_MOVED)
+        wb_json_string(builder, "restore", restore);
+    json_builder_end_object(builder);
+    text = wb_json_text(builder);
+    g_string_append_printf(out, "%s\n", text);
+}
+
+static void append_changes(GString *out, const struct find_content *content)
+{
+    g_autofree char *first = content->first->change ? g_strdup_printf("%u", content->first->change) : g_strdup("-");
+    g_autofree char *last = content->last->change ? g_strdup_printf("%u", content->last->change) : g_strdup("-");
+
+    g_string_append_printf(out, "  %6s  %6s", first, last);
+}
+
+static void show_content_text(GString *out, const char *whole, const struct span *newest,
+                              const struct find_content *content)
+{
+    enum find_status status = find_status_of(newest);
+    g_autofree char *shown = wb_text_printable(whole);
+    char size[WB_TEXT_SIZE_MAX];
+    char mark = content->now ? ' ' : status == FIND_PRESENT ? 'O' : status == FIND_MOVED ? 'M' : 'D';
+
+    g_string_append_printf(out, "%c  ", content->index > 0 ? g_ascii_tolower(mark) : mark);
+    append_time(out, content->first->when, "before the history");
+    g_string_append(out, "  ");
+    append_time(out, content->last->when, "before the history");
+    append_changes(out, content);
+    g_string_append_printf(out, "  %8s  %s%s%s\n", wb_text_size(content->last->size, size),
+                           wb_color(content->now             ? WB_COLOR_OFF
+                                    : status == FIND_DELETED ? WB_COLOR_RED
+                                                             : WB_COLOR_CYAN),
+                           shown, wb_color(WB_COLOR_OFF));
+    if (!content->now) {
+        g_autofree char *tool = g_strdup_printf("%s --show", wb_cli_tool("vextract"));
+        g_autofree char *command = state_command(whole, tool, content->last);
+
+        g_string_append_printf(out, "       %s%s%s\n", wb_color(WB_COLOR_FAINT), command, wb_color(WB_COLOR_OFF));
+    }
+}
+
+void find_show_content(struct find *find, GString *out, const char *path, const struct span *newest,
+                       const struct find_content *content)
+{
+    g_autofree char *whole = wb_path_join(find->prefix, path);
+
+    if (find->zero) {
+        g_string_append(out, whole);
+        g_string_append_c(out, '\0');
+    } else if (find->json) {
+        show_content_json(out, whole, newest, find->all, content);
+    } else {
+        show_content_text(out, whole, newest, content);
+    }
+    find->shown++;
+}
+
+void find_show_unknown(struct find *find, GString *out, const char *path, const struct find_content *content)
+{
+    g_autofree char *whole = wb_path_join(find->prefix, path);
+    g_autofree char *states = wb_text_count(content->unknown, "version", "versions");
+
+    wb_progress_clear();
+    wb_cli_fail(whole, "the content of %s is not known (%s); the text may be there, too", states,
+                wb_errno_text(content->error));
+    if (find->json) {
+        g_autoptr(JsonBuilder) builder = json_builder_new();
+        g_autofree char *text = NULL;
+
+        json_builder_begin_object(builder);
+        wb_json_string(builder, "path", whole);
+        wb_json_string(builder, "status", "unknown");
+        wb_json_string(builder, "type", "file");
+        wb_json_int(builder, "versions", content->unknown);
+        wb_json_string(builder, "detail", wb_errno_text(content->error));
+        json_builder_end_object(builder);
+        text = wb_json_text(builder);
+        g_string_append_printf(out, "%s\n", text);
+    }
+}
+
+static void print_heading(const struct find *find)
+{
+    if (find->states)
+        printf("%s   %-*s  %-*s  %6s  %6s  %8s  NAME%s\n", wb_color(WB_COLOR_FAINT), TIME_COLUMNS, "FIRST",
+               TIME_COLUMNS, "LAST", "CHANGE", "TO", "SIZE", wb_color(WB_COLOR_OFF));
+    else
         printf("%s   %-*s  %-*s  %8s  NAME%s\n", wb_color(WB_COLOR_FAINT), TIME_COLUMNS, "FROM", TIME_COLUMNS, "TO",
                "SIZE", wb_color(WB_COLOR_OFF));
+}
+
+void find_flush(struct find *find, GString *out)
+{
+    if (out->len > 0)
+        wb_progress_clear();
+    if (out->len > 0 && find->pages) {
+        /* Not before: it would get the progress as well. */
+        wb_pager_begin();
+        wb_progress_begin();
+        find->pages = false;
+    }
+    if (out->len > 0 && !find->headed && !find->zero && !find->json)
+        print_heading(find);
     find->headed = find->headed || out->len > 0;
     fwrite(out->str, 1, out->len, stdout);
     g_string_truncate(out, 0);

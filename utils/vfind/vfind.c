@@ -4,7 +4,9 @@
 #include "client/fd.h"
 #include "common/moment.h"
 #include "common/pager.h"
+#include "common/progress.h"
 #include "common/snapshots.h"
+#include "content/states.h"
 #include "wayback/at_name.h"
 #include "wayback/when.h"
 #include <string.h>
@@ -15,7 +17,7 @@
  */
 
 static gboolean json, verbose, all, zero, ignore_case, regex, deleted, present, moved, no_pager;
-static char *since_text, *until_text, *types, *color;
+static char *since_text, *until_text, *types, *color, *content;
 static int maxdepth = -1;
 
 static const GOptionEntry options[] = {
@@ -28,6 +30,8 @@ static const GOptionEntry options[] = {
     {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "List only names that existed at TIME or earlier", "TIME"},
     {"type", 0, 0, G_OPTION_ARG_STRING, &types, "List only files (f), directories (d), links (l), p, s, b, c",
      "TYPES"},
+    {"content", 0, 0, G_OPTION_ARG_FILENAME, &content,
+     "List only files of which a recorded version, or the present one, contains TEXT", "TEXT"},
     {"depth", 'd', 0, G_OPTION_ARG_INT, &maxdepth, "Descend at most N levels below PATH", "N"},
     {"maxdepth", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_INT, &maxdepth, NULL, NULL}, /* its former name */
     {"all", 'a', 0, G_OPTION_ARG_NONE, &all, "List all periods in which a name existed, not only the last one", NULL},
@@ -47,6 +51,7 @@ static const struct wb_cli cli = {
     .examples = "  vfind 'report*'               find a lost report\n"
                 "  vfind --deleted --type f '*' src  all deleted files of src\n"
                 "  vfind 'src/*.c' --since 2d    files that existed at some time of the last two days\n"
+                "  vfind --content 'dear Ann' ./  files that have, or once had, this text\n"
                 "  vfind ./                      everything\n"
                 "  vfind --json | jq -r 'select(.status == \"deleted\") | .restore'\n",
     .paths_min = 0,
@@ -61,6 +66,20 @@ static int check_times(void)
                          &find.match.until);
 }
 
+/* Whether --content can find anything with the other options; 0 or WB_EXIT_USAGE. */
+static int check_content(const struct find_match *match)
+{
+    bool files = match->type_count == 0;
+
+    if (!content)
+        return 0;
+    if (!*content)
+        return wb_cli_usage("--content: the text is empty");
+    for (unsigned i = 0; i < match->type_count; i++)
+        files = files || match->types[i] == S_IFREG;
+    return files ? 0 : wb_cli_usage("--content finds files only; add f to --type, or leave --type out");
+}
+
 static int check_options(void)
 {
     struct find_match *match = &find.match;
@@ -68,6 +87,8 @@ static int check_options(void)
 
     if (r == 0 && types)
         r = find_match_types(match, types);
+    if (r == 0)
+        r = check_content(match);
     if (r == 0)
         r = wb_color_choose(color);
     if (r != 0)
@@ -86,11 +107,15 @@ static int check_options(void)
     return 0;
 }
 
-/* With one argument: is it a path? A pattern for names would match nothing then. */
+/*
+ * With one argument: is it a path? A pattern for names would match nothing then. With --content it may be the name of a
+ * directory, which would not be listed.
+ */
 static bool is_path(const char *text)
 {
-    return *text == '/' || g_str_has_suffix(text, "/") || strcmp(text, ".") == 0 || strcmp(text, "..") == 0 ||
-           g_str_has_prefix(text, "./") || g_str_has_prefix(text, "../");
+    return (content && g_file_test(text, G_FILE_TEST_IS_DIR)) || *text == '/' || g_str_has_suffix(text, "/") ||
+           strcmp(text, ".") == 0 || strcmp(text, "..") == 0 || g_str_has_prefix(text, "./") ||
+           g_str_has_prefix(text, "../");
 }
 
 static int take_pattern(const char *pattern)
@@ -134,6 +159,20 @@ static char *present_path(const struct wb_place *place)
     return g_string_free(path, FALSE);
 }
 
+static void run(void)
+{
+    _cleanup_text_search_ struct wb_text_search *search = content ? wb_text_search_new(content) : NULL;
+
+    if (content) {
+        find.states = wb_states_new(find.place->mount, search);
+        wb_progress_begin();
+    }
+    find_run(&find);
+    if (content)
+        wb_progress_clear();
+    find.states = wb_states_free(find.states);
+}
+
 int main(int argc, char **argv)
 {
     const char *path = ".";
@@ -156,9 +195,12 @@ int main(int argc, char **argv)
     if (r != 0)
         return r;
     find.prefix = present_path(find.place);
-    if (!json && !zero && !no_pager)
+    find.pages = !json && !zero && !no_pager;
+    if (find.pages && !content) {
         wb_pager_begin();
-    find_run(&find);
+        find.pages = false;
+    }
+    run();
     if (find.shown == 0 && argc == 2 && path != argv[1] && g_file_test(argv[1], G_FILE_TEST_IS_DIR))
         wb_cli_warn(NULL, "no name matches '%s'; to list the directory of that name: %s %s/", argv[1],
                     wb_cli_tool("vfind"), argv[1]);

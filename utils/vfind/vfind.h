@@ -43,6 +43,7 @@ struct source {
     char *path;   /* in the mount: "a/b@1763696000.123456789/c" */
     bool present; /* what is there now (or at PATH@TIME)        */
     int64_t end;  /* else: when it was removed                  */
+    int64_t moment; /* the time as of which its names are; 0: not read yet, INT64_MAX: the present */
 };
 void source_free(void *source);
 
@@ -68,12 +69,14 @@ struct find {
     bool all, json, zero, verbose;
     int maxdepth;
     int64_t began;  /* of the history                                                */
+    bool pages;     /* the pager begins before the first row                         */
     bool headed;    /* the heading is printed                                        */
     uint64_t shown; /* rows                                                          */
     bool full;      /* more waits for that than fits into memory                       */
     unsigned held;  /* removed directories whose rows wait for what is below them    */
     unsigned muted; /* levels beyond --depth    that are looked at, but not shown     */
     char *prefix;   /* PATH as commands take it: without a moment, "" for this directory */
+    struct wb_states *states; /* --content; NULL: not given                          */
 };
 
 /* A time of which nothing is known of a directory. */
@@ -96,8 +99,22 @@ GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *on
 /* dir/name of `source` as it was just before `when`; g_free. */
 char *find_path_before(const struct find *find, const struct source *source, const char *name, int64_t when);
 
+/* ---- files that have a text (content.c) ------------------------------------------------------ */
+
+struct find_content {
+    const struct wb_state *first, *last; /* that have the text                                  */
+    unsigned index;   /* --all: 0 the newest period                                             */
+    bool now;         /* the present state has it                                               */
+    unsigned unknown; /* number of states that cannot be read                                   */
+    int error;        /* the last reason                                                        */
+};
+
+/* Shows the file `path` below PATH if a state of it has the text of --content, and which of its states are unknown. */
+void find_content(struct find *find, GString *out, const char *path, const struct entry *entry);
+
 /* ---- the walk (walk.c) ----------------------------------------------------------------------- */
 
+enum find_status find_status_of(const struct span *span);
 void find_run(struct find *find);
 
 /* ---- showing (show.c) ------------------------------------------------------------------------ */
@@ -108,4 +125,8 @@ void find_flush(struct find *find, GString *out);
 /* `path` below PATH. `back`: the moment at which it was whole, 0: it is there. `index`: 0 the newest span. */
 void find_show(struct find *find, GString *out, const char *path, const struct entry *entry,
                const struct span *span, unsigned index, int64_t back);
+void find_show_content(struct find *find, GString *out, const char *path, const struct span *newest,
+                       const struct find_content *content);
+/* A file of which states are unknown that may have the text: a row, and an error. */
+void find_show_unknown(struct find *find, GString *out, const char *path, const struct find_content *content);
 void find_show_gap(struct find *find, GString *out, const char *path, const struct gap *gap);

@@ -21,7 +21,7 @@ static void walk(struct find *find, GString *out, const GPtrArray *sources, cons
 
 /* ---- what is shown --------------------------------------------------------------------------- */
 
-static enum find_status status_of(const struct span *span)
+enum find_status find_status_of(const struct span *span)
 {
     return span->last == 0 ? FIND_PRESENT : span->moved ? FIND_MOVED : FIND_DELETED;
 }
@@ -40,13 +40,18 @@ static bool is_wanted(const struct find *find, const struct span *span, bool new
     if (match->since && span->last != 0 && span->last <= match->since)
         return false;
     /* A name that was created again is not deleted; its earlier periods are shown on request only. */
-    return !match->status || ((newest || find->all) && (match->status & status_of(span)));
+    return !match->status || ((newest || find->all) && (match->status & find_status_of(span)));
 }
 
 static void show_entry(struct find *find, GString *out, const char *path, const struct entry *entry, int64_t whole)
 {
     unsigned index = 0;
 
+    if (find->states) {
+        if (find->muted == 0)
+            find_content(find, out, path, entry);
+        return;
+    }
     for (guint i = 0; i < entry->spans->len; i++) {
         const struct span *span = entry->spans->pdata[i];
         int64_t back = span->last == 0 ? 0 : span->last - 1;
@@ -96,7 +101,7 @@ static void walk_entry(struct find *find, GString *out, const struct entry *entr
     const struct span *newest = entry->spans->pdata[0];
     g_autoptr(GPtrArray) sources = sources_below(find, entry);
     g_autofree char *below = wb_path_join(path, entry->name);
-    bool is_gone = S_ISDIR(newest->mode) && status_of(newest) == FIND_DELETED && !newest->replaced;
+    bool is_gone = S_ISDIR(newest->mode) && find_status_of(newest) == FIND_DELETED && !newest->replaced;
     bool matches = find_match_name(&find->match, below, entry->name);
     struct removal own = {is_gone ? newest->actor : 0, newest->last};
     GString *inside = is_gone ? g_string_new(NULL) : out;
@@ -122,7 +127,7 @@ static void walk_entry(struct find *find, GString *out, const struct entry *entr
         find->full = true;
         wb_cli_fail(find->place->given, "%s", wb_errno_text(EOVERFLOW));
     }
-    if (status_of(newest) == FIND_DELETED && removal->actor && newest->actor == removal->actor)
+    if (find_status_of(newest) == FIND_DELETED && removal->actor && newest->actor == removal->actor)
         removal->began = MIN(removal->began, is_gone ? own.began : newest->last);
 }
 

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "content/states.h"
+
+#include "client/past_path.h"
+#include "common/cli.h"
+#include <errno.h>
+#include <string.h>
+
+struct wb_states {
+    const struct wb_mount *mount;
+    struct wb_text_search *search;
+    GArray *states;      /* struct wb_state                                                   */
+    char *path;          /* whose states they are                                             */
+    GHashTable *renamed; /* time of a rename -> whether the renamed file had the text, plus 1 */
+};
+
+/* No longer list of states is kept. */
+#define STATES_MAX (WB_HELD_MAX / sizeof(struct wb_state))
+/* The same for renames, which are kept for all names of a search. */
+#define RENAMED_MAX 1000000
+
+const char *wb_version_name_after(const struct wb_control_version *version, const char *name)
+{
+    if (!*version->name || strcmp(version->name, name) == 0 || strcmp(version->other, name) == 0)
+        return name;
+    return strcmp(version->op_name, "rename") == 0 ? version->other : version->name;
+}
+
+bool wb_version_keeps_content(const struct wb_control_version *version)
+{
+    static const char *const ops[] = {"chmod", "chown", "utimens", "setxattr", "removexattr"};
+
+    if (version->flags || !version->existed_before || !version->exists_after || version->length > 0 ||
+        version->size_before != version->size_after)
+        return false;
+    for (unsigned i = 0; i < G_N_ELEMENTS(ops); i++)
+        if (strcmp(version->op_name, ops[i]) == 0)
+            return true;
+    return false;
+}
+
+bool wb_version_empties(const struct wb_control_version *version)
+{
+    return version->flags == 0 && version->size_after == 0 &&
+           (strcmp(version->op_name, "truncate") == 0 || strcmp(version->op_name, "create") == 0);
+}
+
+struct wb_states *wb_states_new(const struct wb_mount *mount, struct wb_text_search *search)
+{
+    struct wb_states *states = g_new0(struct wb_states, 1);
+
+    states->mount = mount;
+    states->search = search;
+    states->states = g_array_new(FALSE, TRUE, sizeof(struct wb_state));
+    states->renamed = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    return states;
+}
+
+struct wb_states *wb_states_free(struct wb_states *states)
+{
+    if (states) {
+        g_array_unref(states->states);
+        g_free(states->path);
+        g_hash_table_unref(states->renamed);
+        g_free(states);
+    }
+    return NULL;
+}
+
+unsigned wb_states_count(const struct wb_states *states)
+{
+    return states->states->len;
+}
+
+static struct wb_state *get(const struct wb_states *states, unsigned index)
+{
+    return &g_array_index(states->states, struct wb_state, index);
+}
+
+const struct wb_state *wb_states_get(const struct wb_states *states, unsigned index)
+{
+    return get(states, index);
+}
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+/* What is known while the list of changes is read, newest first. */
+struct progress {
+    int64_t end;    /* of the next older state: the time of the last change that was read   */
+    int64_t left;   /* if that was a rename to another name, the same; else 0               */
+    int64_t before; /* a time just before that change                                       */
+    bool existed;   /* before it                                                            */
+    bool any;       /* a change was read                                                    */
+};
+
+static void append(struct wb_states *states, const struct wb_state *state)
+{
+    g_array_append_vals(states->states, state, 1);
+}
+
+static void add_version(struct wb_states *states, struct progress *progress, const struct wb_control_version *version)
+{
+    bool withheld = version->flags & WB_CONTROL_VERSION_WITHHELD, gap = version->flags & WB_CONTROL_VERSION_GAP;
+    bool is_rename = strcmp(version->op_name, "rename") == 0 && *version->other;
+
+    if (withheld || version->exists_after)
+        append(states, &(struct wb_state){.when = version->when, .at = version->when,
+                                          .end = progress->end, .change = version->change,
+                                          .same = wb_version_keeps_content(version), .gap = gap,
+                                          .came = is_rename ? version->when : 0, .left = progress->left,
+                                          .has = wb_version_empties(version) ? 0 : WB_STATE_UNREAD,
+                                          .size = withheld ? 0 : version->size_after});
+    progress->end = version->when;
+    progress->left = is_rename && !version->exists_after ? version->when : 0;
+    progress->before = (version->flags & WB_CONTROL_VERSION_THINNED ? version->thinned_since
+                        : gap                                       ? (int64_t)version->offset
+                                                                    : version->when) - 1;
+    progress->existed = !withheld && version->existed_before;
+    progress->any = true;
+}
+
+int wb_states_read(struct wb_states *states, const char *path, int64_t until, int64_t end)
+{
+    _cleanup_walk_ struct wb_version_walk *walk = wb_version_walk_new(states->mount->root_fd, path, 0, until, 0);
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    struct progress progress = {.end = end, .existed = true};
+    const struct wb_control_version *version;
+    int r = -EINTR;
+
+    wb_text_search_begin(states->search);
+    g_array_set_size(states->states, 0);
+    g_free(states->path);
+    states->path = g_strdup(path);
+    while (!wb_cli_interrupted() && (r = wb_version_walk_next(walk, &version)) == 0) {
+        if (wb_version_name_after(version, name) == name)
+            add_version(states, &progress, version);
+        if (states->states->len >= STATES_MAX)
+            return -EOVERFLOW;
+    }
+    if (wb_cli_interrupted())
+        return -EINTR;
+    if (r < 0)
+        return r;
+    /* The state before all recorded changes; a gap that has no beginning leaves none. */
+    if (progress.existed && (!progress.any || progress.before > 0))
+        append(states, &(struct wb_state){.at = progress.any ? progress.before : end - 1,
+                                          .end = progress.end, .left = progress.left, .has = WB_STATE_UNREAD});
+    return 0;
+}
+
+/* ---- content --------------------------------------------------------------------------------- */
+
+static int look(struct wb_states *states, struct wb_state *state)
+{
+    g_autofree char *then = state->end ? wb_moment_shift(states->mount, states->path, state->at) : NULL;
+
+    return wb_text_search_file(states->search, states->mount->root_fd, then ? then : states->path, &state->size);
+}
+
+/* A file that was renamed had the same content just before and just after, under either name. */
+static bool is_known(const struct wb_states *states, int64_t renamed, int *ret)
+{
+    int found = renamed ? GPOINTER_TO_INT(g_hash_table_lookup(states->renamed, &renamed)) : 0;
+
+    *ret = found - 1;
+    return found > 0;
+}
+
+static void remember(struct wb_states *states, int64_t renamed, int has)
+{
+    if (renamed && has >= 0 && g_hash_table_size(states->renamed) < RENAMED_MAX)
+        g_hash_table_insert(states->renamed, g_memdup2(&renamed, sizeof(renamed)), GINT_TO_POINTER(has + 1));
+}
+
+/* Whether the state has the content of the next one. */
+static bool is_same(const struct wb_states *states, unsigned index)
+{
+    const struct wb_state *state = get(states, index);
+
+    return state->same && index + 1 < states->states->len && get(states, index + 1)->end == state->when;
+}
+
+int wb_states_has(struct wb_states *states, unsigned index)
+{
+    unsigned newest = index, oldest = index;
+    int has;
+
+    if (get(states, index)->has != WB_STATE_UNREAD)
+        return get(states, index)->has;
+    while (newest > 0 && is_same(states, newest - 1))
+        newest--;
+    while (is_same(states, oldest))
+        oldest++;
+    /* The newest is the present, perhaps, which takes less to read. */
+    if (!is_known(states, get(states, newest)->left, &has) && !is_known(states, get(states, oldest)->came, &has))
+        has = look(states, get(states, newest));
+    if (has == -EINTR)
+        return has;
+    remember(states, get(states, newest)->left, has);
+    remember(states, get(states, oldest)->came, has);
+    for (unsigned i = newest; i <= oldest; i++)
+        get(states, i)->has = has;
+    return has;
+}
