@@ -22,7 +22,7 @@ void fuzz_ask_versions(int fd, bool directory)
         if (*version->other)
             fuzz_expect_name(version->other);
         show_row(table, &show, version);
-        show_json(builder, version);
+        show_json(builder, version, NULL);
         json_builder_reset(builder);
     }
     wb_table_free(table);

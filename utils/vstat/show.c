@@ -164,11 +164,22 @@ void show_row(struct wb_table *table, const struct show *show, const struct wb_c
     wb_table_add(table, cells);
 }
 
-void show_json(JsonBuilder *builder, const struct wb_control_version *version)
+static void add_contains(JsonBuilder *builder, int contains)
+{
+    json_builder_set_member_name(builder, "contains");
+    if (contains < 0)
+        json_builder_add_null_value(builder);
+    else
+        json_builder_add_boolean_value(builder, contains > 0);
+}
+
+void show_json(JsonBuilder *builder, const struct wb_control_version *version, const int *contains)
 {
     json_builder_begin_object(builder);
     wb_json_int(builder, "change", version->change);
     wb_json_when(builder, version->when);
+    if (contains)
+        add_contains(builder, *contains);
     wb_json_bool(builder, "withheld", version->flags & WB_CONTROL_VERSION_WITHHELD);
     if (version->flags & WB_CONTROL_VERSION_WITHHELD) {
         json_builder_end_object(builder);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vstat.h"
+#include "containing.h"
 #include "common/cli.h"
 #include "client/control.h"
 #include "common/mount.h"
+#include "common/progress.h"
 #include "client/path.h"
 #include "common/snapshots.h"
 #include "common/text.h"
@@ -17,12 +19,14 @@
 
 static gboolean json, verbose;
 static int limit = G_MININT; /* not given */
-static char *since_text, *until_text;
+static char *since_text, *until_text, *text;
 
 static const GOptionEntry options[] = {
     {"limit", 'l', 0, G_OPTION_ARG_INT, &limit, "Show only the LIMIT most recent changes", "LIMIT"},
     {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Show no changes before TIME", "TIME"},
     {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Show no changes after TIME", "TIME"},
+    {"containing", 0, 0, G_OPTION_ARG_FILENAME, &text, "Show only changes of a file after which it contains TEXT",
+     "TEXT"},
     WB_CLI_JSON(&json),
     WB_CLI_VERBOSE(&verbose, "Show exact times and bytes, sizes before and after, whole commands"),
     WB_CLI_END,
@@ -36,6 +40,7 @@ static const struct wb_cli cli = {
     .examples = "  vstat report.txt                   all changes of a file\n"
                 "  vstat -l 5 src                     the last five changes in a directory\n"
                 "  vstat --since yesterday notes.md   changes since 0:00 yesterday\n"
+                "  vstat --containing 'dear Ann' report.txt  the versions that have this text\n"
                 "  vstat --json report.txt | jq '.versions[0].command'\n",
     .paths_min = 1,
 };
@@ -54,14 +59,30 @@ static int check_options(void)
 
     if (r == 0 && limit < 1 && limit != G_MININT)
         return wb_cli_usage("--limit: %d is invalid; it must be 1 or more", limit);
+    if (r == 0 && text && !*text)
+        return wb_cli_usage("--containing: the text is empty");
     return r;
 }
 
+static void show_version(struct wb_table *table, JsonBuilder *builder, const struct show *show, bool first,
+                         const struct wb_control_version *version, const int *contains)
+{
+    wb_progress_clear();
+    if (!json) {
+        show_row(table, show, version);
+        return;
+    }
+    fputs(first ? "\n  " : ",\n  ", stdout);
+    show_json(builder, version, contains);
+    wb_json_print(stdout, builder);
+}
+
 /* Fetches up to `limit` versions to the table or as JSON elements. Their number or -errno. */
-static int64_t list(const struct wb_place *place, const struct show *show)
+static int64_t list(const struct wb_place *place, const struct show *show, struct containing *containing)
 {
     _cleanup_walk_ struct wb_version_walk *walk =
         wb_version_walk_new(place->mount->root_fd, place->path, since, until, 0);
+    g_autofree struct wb_control_version *oldest = NULL;
     struct wb_table *table = json ? NULL : show_table(stdout, show);
     g_autoptr(JsonBuilder) builder = json_builder_new();
     const struct wb_control_version *version;
@@ -70,17 +91,49 @@ static int64_t list(const struct wb_place *place, const struct show *show)
 
     while ((limit < 0 || count < limit) && !wb_cli_interrupted() && !ferror(stdout) &&
            (r = wb_version_walk_next(walk, &version)) == 0) {
-        if (json) {
-            fputs(count > 0 ? ",\n  " : "\n  ", stdout);
-            show_json(builder, version);
-            wb_json_print(stdout, builder);
-        } else {
-            show_row(table, show, version);
+        int contains = containing ? containing_after(containing, version) : 1;
+
+        if (containing) {
+            g_free(oldest);
+            oldest = g_memdup2(version, sizeof(*version));
         }
+        if (contains == 0 && !(version->flags & WB_CONTROL_VERSION_GAP))
+            continue;
+        show_version(table, builder, show, count == 0, version, containing ? &contains : NULL);
         count++;
     }
+    if (containing && r == 1 && !since && !(until && !oldest))
+        containing_end(containing, oldest);
+    wb_progress_clear();
     wb_table_free(table);
     return r < 0 ? r : count;
+}
+
+/*
+ * The list of the versions that contain the text, with the first and the last of them: in a line, or (`members` not
+ * NULL) as members of the JSON object of the path. Their number or -errno.
+ */
+static int64_t list_containing(const struct wb_place *place, const struct show *show, const char *shown,
+                               GString *members)
+{
+    _cleanup_text_search_ struct wb_text_search *search = wb_text_search_new(text);
+    struct containing containing;
+    int64_t r;
+
+    containing_begin(&containing, search, place, show->name);
+    wb_progress_begin();
+    r = list(place, show, &containing);
+    if (r >= 0 && !wb_cli_interrupted()) {
+        g_autofree char *summary = containing_summary(&containing, limit < 0 && !since);
+
+        if (members)
+            containing_json(&containing, members);
+        else
+            printf("%s: %s\n", shown, summary);
+        containing_fail(&containing);
+    }
+    containing_clear(&containing);
+    return r;
 }
 
 static void fail(const char *path, int64_t error)
@@ -129,6 +182,12 @@ static bool times_are_known(const struct wb_place *place)
     return false;
 }
 
+static void fail_directory(const char *path)
+{
+    wb_cli_fail(path, "is a directory; --containing searches files ('%s --content' searches all below a directory)",
+                wb_cli_tool("vfind"));
+}
+
 static void show_path(const char *path, bool several, bool first)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
@@ -148,10 +207,14 @@ static void show_path(const char *path, bool several, bool first)
     show.name = strrchr(place->path, '/') ? strrchr(place->path, '/') + 1 : place->path;
     if (several)
         printf("%s%s:\n", first ? "" : "\n", shown);
-    r = list(place, &show);
+    if (text && directory) {
+        fail_directory(path);
+        return;
+    }
+    r = text ? list_containing(place, &show, shown, NULL) : list(place, &show, NULL);
     if (r < 0)
         fail(path, r);
-    else if (r == 0)
+    else if (r == 0 && !text)
         printf("%s: nothing recorded%s\n", shown,
                since_text || until_text ? " in that time" : "; it has not changed since the history began");
 }
@@ -160,6 +223,7 @@ static void show_path_json(const char *path, bool first)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
     g_autofree char *literal = wb_json_literal(path);
+    g_autoptr(GString) members = g_string_new(NULL);
     struct show show = {0};
     bool directory, known;
     int64_t r;
@@ -167,11 +231,16 @@ static void show_path_json(const char *path, bool first)
     printf("%s{\"path\":%s,\"versions\":[", first ? "" : ",\n", literal);
     known = place && times_are_known(place);
     r = known ? probe(place, &directory) : 1;
-    if (r == 0)
-        r = list(place, &show);
+    if (r == 0 && text && directory) {
+        fail_directory(path);
+        known = false;
+    } else if (r == 0) {
+        show.name = strrchr(place->path, '/') ? strrchr(place->path, '/') + 1 : place->path;
+        r = text ? list_containing(place, &show, NULL, members) : list(place, &show, NULL);
+    }
     if (r < 0)
         fail(path, r);
-    printf("]%s}", r < 0 || !known ? ",\"error\":true" : "");
+    printf("]%s%s}", members->str, r < 0 || !known ? ",\"error\":true" : "");
 }
 
 int main(int argc, char **argv)

@@ -19,5 +19,5 @@ struct show {
 struct wb_table *show_table(FILE *out, const struct show *show);
 void show_row(struct wb_table *table, const struct show *show, const struct wb_control_version *version);
 
-/* One version as a JSON object in `builder`. */
-void show_json(JsonBuilder *builder, const struct wb_control_version *version);
+/* One version as a JSON object in `builder`. `contains`: of --containing (containing_after); NULL: not given. */
+void show_json(JsonBuilder *builder, const struct wb_control_version *version, const int *contains);

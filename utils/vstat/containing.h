@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * --containing: which of the states after the changes of a file have a text.
+ *
+ * The changes are given in the order of the list, newest first. The list follows the file to its earlier names, and so
+ * does this.
+ */
+
+#include "common/mount.h"
+#include "content/text_search.h"
+#include <stdbool.h>
+
+struct containing {
+    struct wb_text_search *search;
+    const struct wb_place *place;
+    const char *name;   /* base name of the path                                             */
+    bool unsure;        /* the file came from another directory, where it had the same name  */
+    char *same_name;    /* the change before kept the content of the file of this name; NULL */
+    int same;           /* and this is what containing_after returned for it                 */
+    uint32_t first, last; /* numbers of the changes after which the text is there; 0: none   */
+    int64_t first_when, last_when;
+    bool before;        /* the state before the oldest change has it, too                    */
+    GArray *unknown;    /* numbers of the changes after which the content is not known       */
+    int error;          /* the last reason                                                   */
+};
+
+/* Begins with a path; containing_clear ends it. */
+void containing_begin(struct containing *containing, struct wb_text_search *search, const struct wb_place *place,
+                      const char *name);
+void containing_clear(struct containing *containing);
+
+/* Whether the state after the change has the text: 1, 0, or a negative errno: that is not known. Notes it. */
+int containing_after(struct containing *containing, const struct wb_control_version *version);
+
+/* After the last change, the oldest (NULL: there is none): looks at the state before it, or at the only one. */
+void containing_end(struct containing *containing, const struct wb_control_version *oldest);
+
+/* "first: change 7, ...; last: change 2, ...". g_free. */
+char *containing_summary(const struct containing *containing, bool complete);
+
+/* The same as members of a JSON object, each with a comma before it. */
+void containing_json(const struct containing *containing, GString *members);
+
+/* An error line, if there are states that are not known. */
+void containing_fail(const struct containing *containing);
