@@ -116,20 +116,24 @@ int wb_text_search_file(struct wb_text_search *search, int root_fd, const char *
 {
     const char *name;
     int dir = parent_of(search, root_fd, path, &name);
+    _cleanup_fd_ int held = -1;
     _cleanup_fd_ int fd = -1;
     struct stat st;
 
     if (dir < 0)
         return dir == -ENOTDIR || dir == -ELOOP ? -ENOENT : dir;
-    /* Opening a device has effects, even without waiting. */
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    /* To look up a name of the past takes longer than to read it, so this is done once. */
+    held = wb_hold(dir, name, NULL);
+    if (held < 0)
+        return held;
+    if (fstat(held, &st) < 0)
         return -errno;
+    /* Opening a fifo or a device has effects. */
     if (!S_ISREG(st.st_mode))
         return -ENOENT;
     *ret_size = (uint64_t)st.st_size;
-    /* O_NONBLOCK: a fifo that took its place meanwhile does not hold us up. */
-    fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    fd = wb_held_open(held, O_RDONLY);
     if (fd < 0)
-        return errno == ELOOP ? -ENOENT : -errno;
+        return fd;
     return is_where_it_was(search, fd, st.st_size) ? 1 : search_all(search, fd, st.st_size);
 }
