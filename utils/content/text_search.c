@@ -120,6 +120,8 @@ int wb_text_search_file(struct wb_text_search *search, int root_fd, const char *
     _cleanup_fd_ int fd = -1;
     struct stat st;
 
+    if (wb_cli_interrupted())
+        return -EINTR;
     if (dir < 0)
         return dir == -ENOTDIR || dir == -ELOOP ? -ENOENT : dir;
     /* To look up a name of the past takes longer than to read it, so this is done once. */

@@ -65,6 +65,9 @@ static bool search_ends(struct find *find, struct find_content *content)
     first = count - 1;
     while (first > last && !look(find, first, content))
         first--;
+    /* An interrupted search ends with any of them. */
+    if (wb_cli_interrupted())
+        return false;
     content->last = wb_states_get(find->states, last);
     content->first = wb_states_get(find->states, first);
     return true;
@@ -77,7 +80,7 @@ static bool has_now(const struct find_content *content, const struct span *newes
 
 /* Each period in which all states have the text, the newest first. */
 static void each_period(struct find *find, GString *out, const char *path, const struct span *newest,
-                            struct find_content *content)
+                        struct find_content *content)
 {
     unsigned count = wb_states_count(find->states);
 
@@ -85,6 +88,8 @@ static void each_period(struct find *find, GString *out, const char *path, const
         const struct wb_state *state = i < count ? wb_states_get(find->states, i) : NULL;
         bool has = state && look(find, i, content);
 
+        if (wb_cli_interrupted())
+            return;
         if (content->last && (!has || content->first->when != state->end)) {
             find_show_content(find, out, path, newest, content);
             content->index++;

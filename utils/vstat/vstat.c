@@ -93,6 +93,8 @@ static int64_t list(const struct wb_place *place, const struct show *show, struc
            (r = wb_version_walk_next(walk, &version)) == 0) {
         int contains = containing ? containing_after(containing, version) : 1;
 
+        if (contains == -EINTR)
+            break;
         if (containing) {
             g_free(oldest);
             oldest = g_memdup2(version, sizeof(*version));
