@@ -11,7 +11,15 @@ struct wb_states {
     struct wb_text_search *search;
     GArray *states;      /* struct wb_state                                                   */
     char *path;          /* whose states they are                                             */
-    GHashTable *renamed; /* time of a rename -> whether the renamed file had the text, plus 1 */
+    GHashTable *renamed; /* time of a rename -> struct renamed                                */
+};
+
+/* A file at the time of a rename, and whether it had the text. */
+struct renamed {
+    int64_t when;
+    uint64_t ino;
+    int64_t birth;
+    int has;
 };
 
 /* No longer list of states is kept. */
@@ -52,7 +60,7 @@ struct wb_states *wb_states_new(const struct wb_mount *mount, struct wb_text_sea
     states->mount = mount;
     states->search = search;
     states->states = g_array_new(FALSE, TRUE, sizeof(struct wb_state));
-    states->renamed = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    states->renamed = g_hash_table_new_full(g_int64_hash, g_int64_equal, NULL, g_free);
     return states;
 }
 
@@ -150,26 +158,47 @@ int wb_states_read(struct wb_states *states, const char *path, int64_t until, in
 
 /* ---- content --------------------------------------------------------------------------------- */
 
+/* Where the state is found; g_free. */
+static char *path_of(const struct wb_states *states, const struct wb_state *state)
+{
+    return state->end ? wb_moment_shift(states->mount, states->path, state->at) : g_strdup(states->path);
+}
+
 static int look(struct wb_states *states, struct wb_state *state)
 {
-    g_autofree char *then = state->end ? wb_moment_shift(states->mount, states->path, state->at) : NULL;
+    g_autofree char *path = path_of(states, state);
 
-    return wb_text_search_file(states->search, states->mount->root_fd, then ? then : states->path, &state->size);
+    return wb_text_search_file(states->search, states->mount->root_fd, path, &state->size);
 }
 
-/* A file that was renamed had the same content just before and just after, under either name. */
-static bool is_known(const struct wb_states *states, int64_t renamed, int *ret)
+/* A file that was renamed has the same content just before and just after, under either name. */
+static bool is_known(const struct wb_states *states, const struct wb_state *state, int64_t when, int *ret)
 {
-    int found = renamed ? GPOINTER_TO_INT(g_hash_table_lookup(states->renamed, &renamed)) : 0;
+    const struct renamed *renamed = when ? g_hash_table_lookup(states->renamed, &when) : NULL;
+    g_autofree char *path = renamed ? path_of(states, state) : NULL;
+    struct wb_control_identity identity;
 
-    *ret = found - 1;
-    return found > 0;
+    if (!renamed || wb_request_identify(states->mount->root_fd, path, &identity) < 0 ||
+        identity.ino != renamed->ino || identity.birth != renamed->birth)
+        return false;
+    *ret = renamed->has;
+    return true;
 }
 
-static void remember(struct wb_states *states, int64_t renamed, int has)
+static void remember(struct wb_states *states, const struct wb_state *state, int64_t when, int has)
 {
-    if (renamed && has >= 0 && g_hash_table_size(states->renamed) < RENAMED_MAX)
-        g_hash_table_insert(states->renamed, g_memdup2(&renamed, sizeof(renamed)), GINT_TO_POINTER(has + 1));
+    g_autofree char *path = NULL;
+    struct wb_control_identity identity;
+    struct renamed *renamed;
+
+    if (!when || has < 0 || g_hash_table_size(states->renamed) >= RENAMED_MAX ||
+        g_hash_table_contains(states->renamed, &when))
+        return;
+    path = path_of(states, state);
+    if (wb_request_identify(states->mount->root_fd, path, &identity) < 0)
+        return;
+    renamed = g_memdup2(&(struct renamed){when, identity.ino, identity.birth, has}, sizeof(*renamed));
+    g_hash_table_insert(states->renamed, &renamed->when, renamed);
 }
 
 /* Whether the state has the content of the next one. */
@@ -192,12 +221,13 @@ int wb_states_has(struct wb_states *states, unsigned index)
     while (is_same(states, oldest))
         oldest++;
     /* The newest is the present, perhaps, which takes less to read. */
-    if (!is_known(states, get(states, newest)->left, &has) && !is_known(states, get(states, oldest)->came, &has))
+    if (!is_known(states, get(states, newest), get(states, newest)->left, &has) &&
+        !is_known(states, get(states, oldest), get(states, oldest)->came, &has))
         has = look(states, get(states, newest));
     if (has == -EINTR)
         return has;
-    remember(states, get(states, newest)->left, has);
-    remember(states, get(states, oldest)->came, has);
+    remember(states, get(states, newest), get(states, newest)->left, has);
+    remember(states, get(states, oldest), get(states, oldest)->came, has);
     for (unsigned i = newest; i <= oldest; i++)
         get(states, i)->has = has;
     return has;

@@ -10,17 +10,24 @@
 
 #define SHOWN_MAX 5
 
+struct object {
+    uint64_t ino; /* 0: there was none, or it is not known */
+    int64_t birth;
+    bool asked;
+};
+
 void containing_begin(struct containing *containing, struct wb_text_search *search, const struct wb_place *place,
                       const char *name)
 {
     *containing = (struct containing){.search = search, .place = place, .name = name,
-                                      .unknown = g_array_new(FALSE, FALSE, sizeof(uint32_t))};
+                                      .unknown = g_array_new(FALSE, FALSE, sizeof(uint32_t)),
+                                      .objects = g_array_new(FALSE, TRUE, sizeof(struct object))};
 }
 
 void containing_clear(struct containing *containing)
 {
     g_clear_pointer(&containing->unknown, g_array_unref);
-    g_clear_pointer(&containing->same_name, g_free);
+    g_clear_pointer(&containing->objects, g_array_unref);
 }
 
 static int search(struct containing *containing, const char *path)
@@ -47,37 +54,94 @@ static char *before_change(const struct containing *containing, uint32_t change)
     return beside(containing, entry);
 }
 
-/* Whether both paths are the same object, at different times. */
-static bool is_one_object(const struct containing *containing, const char *path, const char *other)
+/* The object of a path, or zeros. */
+static struct wb_control_identity identify(const struct containing *containing, const char *path)
 {
-    int root_fd = containing->place->mount->root_fd;
-    struct wb_control_identity a, b;
+    struct wb_control_identity identity;
 
-    return wb_request_identify(root_fd, path, &a) == 0 && wb_request_identify(root_fd, other, &b) == 0 &&
-           a.ino == b.ino && a.birth == b.birth;
+    if (wb_request_identify(containing->place->mount->root_fd, path, &identity) < 0)
+        return (struct wb_control_identity){0};
+    return identity;
 }
 
-/* The state after the change, which is the one before the next change of the same file. */
-static int search_after(struct containing *containing, const struct wb_control_version *version, const char *name)
+/* The object that a change was about, as it was before. */
+static struct object object_before(struct containing *containing, uint32_t change)
 {
-    g_autofree char *path = beside(containing, name);
-    g_autofree char *then = wb_moment_shift(containing->place->mount, path, version->when);
-    g_autofree char *before = before_change(containing, version->change);
-    g_autofree char *after = NULL;
-    int r = version->change == 1 ? search(containing, path) : -ENOENT;
+    struct object *object;
 
-    if (r == -ENOENT && !containing->unsure)
-        r = search(containing, then);
+    if (containing->objects->len <= change)
+        g_array_set_size(containing->objects, change + 1);
+    object = &g_array_index(containing->objects, struct object, change);
+    if (!object->asked) {
+        g_autofree char *path = before_change(containing, change);
+        struct wb_control_identity identity = identify(containing, path);
+
+        *object = (struct object){identity.ino, identity.birth, true};
+    }
+    return *object;
+}
+
+static bool is_object(const struct object *a, uint64_t ino, int64_t birth)
+{
+    return a->ino != 0 && a->ino == ino && a->birth == birth;
+}
+
+/* Searches `path` as it was at `when`, also below directories that are gone; *ret_size is its size then. */
+static int search_at(struct containing *containing, const char *path, int64_t when, uint64_t *ret_size)
+{
+    const struct wb_mount *mount = containing->place->mount;
+    g_autofree char *then = wb_moment_shift(mount, path, when);
+    g_autofree char *found = NULL;
+    int r = wb_text_search_file(containing->search, mount->root_fd, then, ret_size);
+
     if (r != -ENOENT)
         return r;
-    if (version->change > 1) {
-        after = before_change(containing, version->change - 1);
-        if (is_one_object(containing, before, after))
-            return search(containing, after);
+    r = wb_moment_path(mount, path, when, &found);
+    return r < 0 ? r : wb_text_search_file(containing->search, mount->root_fd, found, ret_size);
+}
+
+/* The state of the name after the change; not that of another file, from a directory where it had the same name. */
+static int search_name(struct containing *containing, const struct wb_control_version *version, const char *path)
+{
+    uint64_t size = version->size_after;
+    int r = search_at(containing, path, version->when, &size);
+
+    return r == -ENOENT || (r >= 0 && size != version->size_after) ? -EXDEV : r;
+}
+
+/*
+ * The list is of several objects, or of several names, which may be in other directories. The state after a change of
+ * one of them is the state before the next change of the same. `path`: where it is expected.
+ */
+static int search_object(struct containing *containing, const struct wb_control_version *version, const char *path)
+{
+    struct object object = object_before(containing, version->change);
+
+    for (uint32_t change = version->change - 1; object.ino && change > 0 && !wb_cli_interrupted(); change--) {
+        struct object next = object_before(containing, change);
+
+        if (is_object(&object, next.ino, next.birth)) {
+            g_autofree char *before = before_change(containing, change);
+
+            return search(containing, before);
+        }
     }
-    if (is_one_object(containing, before, then))
-        return search(containing, then);
-    return -EXDEV;
+    return search_name(containing, version, path);
+}
+
+static int search_after(struct containing *containing, const struct wb_control_version *version)
+{
+    const char *name = wb_version_name_after(version, containing->name);
+    g_autofree char *path = beside(containing, name);
+    uint64_t size;
+
+    containing->several = containing->several || *version->other;
+    if (version->change == 1)
+        return search(containing, path);
+    if (!containing->several)
+        return search_at(containing, path, version->when, &size);
+    return version->existed_before && !*version->other ? search_object(containing, version, path)
+                                                       : search_name(containing, version, path);
 }
 
 static void note(struct containing *containing, const struct wb_control_version *version, int has)
@@ -97,24 +161,17 @@ static void note(struct containing *containing, const struct wb_control_version 
 
 int containing_after(struct containing *containing, const struct wb_control_version *version)
 {
-    const char *name = wb_version_name_after(version, containing->name);
-    bool withheld = version->flags & WB_CONTROL_VERSION_WITHHELD;
     int has = 0;
 
-    if (withheld)
+    if (version->flags & WB_CONTROL_VERSION_WITHHELD)
         has = -EACCES;
-    else if (containing->same_name && strcmp(name, containing->same_name) == 0)
+    else if (containing->is_same)
         has = containing->same;
     else if (version->exists_after && !wb_version_empties(version))
-        has = search_after(containing, version, name);
-    g_clear_pointer(&containing->same_name, g_free);
-    if (!withheld && !containing->unsure && wb_version_keeps_content(version)) {
-        containing->same_name = g_strdup(name);
-        containing->same = has;
-    }
-    if (strcmp(version->op_name, "rename") == 0 && strcmp(version->name, containing->name) == 0 &&
-        strcmp(version->other, containing->name) == 0)
-        containing->unsure = true;
+        has = search_after(containing, version);
+    containing->several = containing->several || *version->other;
+    containing->is_same = !containing->several && wb_version_keeps_content(version);
+    containing->same = has;
     note(containing, version, has);
     return has;
 }
@@ -127,6 +184,11 @@ void containing_end(struct containing *containing, const struct wb_control_versi
     if (oldest && (!oldest->existed_before || oldest->flags & WB_CONTROL_VERSION_WITHHELD))
         return;
     has = search(containing, before ? before : containing->place->path);
+    if (has == -ENOENT && oldest) {
+        uint64_t size;
+
+        has = search_at(containing, containing->place->path, oldest->when - 1, &size);
+    }
     if (has < 0 && has != -ENOENT) {
         uint32_t none = 0;
 

@@ -16,9 +16,10 @@ struct containing {
     struct wb_text_search *search;
     const struct wb_place *place;
     const char *name;   /* base name of the path                                             */
-    bool unsure;        /* the file came from another directory, where it had the same name  */
-    char *same_name;    /* the change before kept the content of the file of this name; NULL */
+    bool several;       /* the list is of several names or objects from here on              */
+    bool is_same;       /* the change before kept the content                                */
     int same;           /* and this is what containing_after returned for it                 */
+    GArray *objects;    /* of the changes: struct object                                     */
     uint32_t first, last; /* numbers of the changes after which the text is there; 0: none   */
     int64_t first_when, last_when;
     bool before;        /* the state before the oldest change has it, too                    */
