@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.skipif(not (BUILD / "src/libwayback.so.0").exists(),
 
 SYSTEM = """
 mount -t tmpfs tmpfs {base}
-mkdir {base}/over {base}/work {base}/root
-mount -t overlay overlay -o lowerdir=/,upperdir={base}/over,workdir={base}/work {base}/root
-for dir in dev proc sys; do mount --rbind /$dir {base}/root/$dir; done
-mount -t tmpfs tmpfs {base}/root/run
-mount -t tmpfs tmpfs {base}/root/tmp
-cp -a {packages}/. {base}/root/tmp/
-exec chroot {base}/root /bin/sh -e /tmp/story
+mkdir {base}/over {base}/work {base}/view
+mount -t overlay overlay -o lowerdir=/,upperdir={base}/over,workdir={base}/work {base}/view
+for dir in dev proc sys; do mount --rbind /$dir {base}/view/$dir; done
+mount -t tmpfs tmpfs {base}/view/run
+mount -t tmpfs tmpfs {base}/view/tmp
+cp -a {packages}/. {base}/view/tmp/
+exec chroot {base}/view /bin/sh -e /tmp/story
 """
 
 STORY = """

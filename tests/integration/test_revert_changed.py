@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vrevert visits what the list of changes names, and what was changed behind the mount; its result is that of a visit to
-everything."""
+"""vrevert visits the entries that the list of changes names, or that were changed behind the mount, and no others."""
 import os
 
 import pytest

@@ -245,8 +245,9 @@ struct scan {
 /* The daemon is asked: the kernel may have attributes from before a change that was not made through it. */
 static int look(int dir_fd, const char *name, struct statx *ret)
 {
-    return statx(dir_fd, name, AT_SYMLINK_NOFOLLOW | AT_STATX_FORCE_SYNC | AT_NO_AUTOMOUNT | (*name ? 0 : AT_EMPTY_PATH),
-                 STATX_TYPE | STATX_CTIME, ret) < 0 ? -errno : 0;
+    int flags = AT_SYMLINK_NOFOLLOW | AT_STATX_FORCE_SYNC | AT_NO_AUTOMOUNT | (*name ? 0 : AT_EMPTY_PATH);
+
+    return statx(dir_fd, name, flags, STATX_TYPE | STATX_CTIME, ret) < 0 ? -errno : 0;
 }
 
 static bool is_later(const struct scan *scan, const struct statx *entry)
@@ -254,7 +255,7 @@ static bool is_later(const struct scan *scan, const struct statx *entry)
     return entry->stx_ctime.tv_sec * WB_WHEN_SECOND + entry->stx_ctime.tv_nsec > scan->since;
 }
 
-/* 0; or -errno: it cannot be looked at, which whoever changes it reports. */
+/* 0; or -errno: it cannot be looked at, which the revert will report. */
 static int scan_below(struct scan *scan, int dir_fd, const char *path)
 {
     g_autoptr(GPtrArray) names = wb_fd_names(dir_fd);

@@ -38,14 +38,14 @@ char *wb_changed_top(const struct wb_changed *changed);
 int wb_changed_collect(int root_fd, int64_t since, int64_t until, unsigned most, struct wb_changed **ret);
 
 /*
- * For who changes the tree to make it equal: which part of directory `path` (relative to `root_fd`) may differ from its
+ * For a caller that makes the tree equal: which part of directory `path` (relative to `root_fd`) may differ from its
  * state at `since`. The list may lack changes that were made outside of the mount and that the daemon has not met yet,
  * so all present entries are looked at, too: one that was changed later counts, as does another file system that is
  * mounted there. 0; 1 and NULL if every path may differ; or -errno.
  */
 int wb_changed_since(int root_fd, const char *path, int64_t since, struct wb_changed **ret);
 
-/* For struct revert_request: a directory with such a path below it is concerned itself, since its times changed. */
+/* For struct revert_request: a directory with such a path below it is concerned itself: its times changed. */
 enum revert_extent wb_changed_extent_of_names(const void *changed, const char *path);
 struct wb_changed *wb_changed_free(struct wb_changed *changed);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * vsend: a tree with its whole history, or what was changed since some moment, as one stream for vreceive, or straight
+ * vsend: a tree with its whole history, or the changes since some moment, as one stream for vreceive, or straight
  * to a copy (--to).
  */
 #include "common/cli.h"
@@ -84,7 +84,7 @@ static void print_json(const struct wb_copy_result *result)
     fflush(out);
 }
 
-/* With --to: what the copy has now. */
+/* With --to: the state of the copy now. */
 static void print_result(const struct wb_copy_result *result)
 {
     g_autofree char *name = wb_text_printable(target.name);
@@ -108,7 +108,7 @@ static bool pause_for_changes(void)
     return poll(&out, 1, PAUSE_MS) <= 0;
 }
 
-/* Returns 1 if there was nothing to send, or nothing could be sent yet. *ret is what was sent. */
+/* Returns 1 if there was nothing to send, or nothing could be sent yet. *ret: the totals. */
 static int send_once(const char *given, unsigned flags, struct wb_copy_point *from, struct wb_copy_result *ret)
 {
     static const struct wb_copy_listener listener = {.progress = wb_progress_stream};
