@@ -47,4 +47,21 @@ int wb_store_move(const char *tree, const char *store, const char *to, unsigned 
  * `why`. */
 int wb_store_where(const char *tree, const char *store, struct wb_move_result *ret, struct wb_error *why);
 
+struct wb_removal {
+    char store[4096];             /* its path                                                                  */
+    bool apart;                   /* it is outside of the tree                                                 */
+    int tree_fd, store_fd;        /* to be closed by the caller                                                */
+    int lock_fd;                  /* while it is open, no other process opens the store for writing; -1: none  */
+};
+
+/*
+ * Opens the store of a tree that is not mounted, so that the caller can remove it. `store`: its path if the tree does
+ * not record it, else NULL. Returns 0, or a negative errno with a line in `why`: another process uses it (-EBUSY), it
+ * belongs to another tree (-EXDEV), as in a copy of a tree.
+ */
+int wb_store_open_to_remove(const char *tree, const char *store, struct wb_removal *ret, struct wb_error *why);
+
+/* Whether a name in the directory of a store is one that Wayback gives. */
+bool wb_store_has_name(const char *name);
+
 #endif

@@ -26,6 +26,8 @@ int wb_store_dir_fill(int dir_fd);
 
 /* Whether a file of that name, directly in the directory of a store, may be the store's. */
 bool wb_store_dir_knows(const char *name);
+/* The same, or that of a replacement that a crash left half-written. */
+bool wb_store_dir_owns(const char *name);
 
 /* Whether all of these that are there are directories: 0, -ENOTDIR or another -errno. Once for each opening. */
 int wb_store_dir_check(int dir_fd);

@@ -270,7 +270,8 @@ def test_a_history_in_use_is_not_removed(machine, maker):
     one = machine(systemd=False)
     mount = maker.mount(source=one.directory)
     (mount.path / "f").write_bytes(b"x")
-    assert "it is in use by another process, perhaps by a mount" in one.disable("--forget-history", "-y", status=1)
+    for options in (("-y",), ("-n",)):
+        assert f"is mounted at {mount.path} (pid " in one.disable("--forget-history", *options, status=1)
     assert (one.directory / ".wayback/header").exists() and "create" in mount.tool("vstat", mount.path / "f").stdout
     mount.stop()
     one.disable("--forget-history", "-y")
@@ -355,3 +356,54 @@ def test_the_verbs(machine):
     assert "is recorded" in result.stdout
     result = run(wayback, "disable", "--root", one.root, one.directory, env=one.environment(), cwd="/")
     assert "is a plain directory again" in result.stdout and not one.is_mounted()
+
+
+def test_forget_history_leaves_other_files(machine, maker):
+    """Of a store elsewhere, only what is of a store goes: users put files beside it, later."""
+    one, store = machine(systemd=False), maker.tree()
+    one.enable("-o", f"store={store}")
+    (one.directory / "f").write_bytes(b"x")
+    (one.directory / "f").unlink()
+    (store / "thesis").write_text("the only copy", encoding="utf-8")
+    (store / "photos").mkdir()
+    (store / "photos" / "a").write_bytes(b"a")
+    (store / ".header.new").write_bytes(b"of a crash")
+    said = one.disable("--forget-history", "-y")
+    assert f"removed {store}\n" in said and f"vdisable: {store}: the history is removed, but not this directory: it has " \
+        "2 entries that Wayback did not create (photos)" in said
+    assert sorted(os.listdir(store)) == ["photos", "thesis"] and (store / "photos" / "a").exists()
+    assert os.listdir(one.directory) == []
+
+
+def test_forget_history_of_a_copy(machine, maker):
+    """A copy of a tree leads to the store of the original, which stays."""
+    one, store = machine(systemd=False), maker.tree()
+    one.enable("-o", f"store={store}")
+    (one.directory / "f").write_bytes(b"1")
+    one.disable()
+    copy, before = maker.tree() / "copy", sorted(os.listdir(store))
+    shutil.copytree(one.directory, copy)
+    for options in (("-y",), ("-n",)):
+        said = one.call("vdisable", "--forget-history", *options, copy, status=1)
+        assert f"the store {store} belongs to another tree ({copy} was copied, moved or restored); nothing was removed" in said
+    assert sorted(os.listdir(store)) == before and sorted(os.listdir(copy)) == [".wayback", "f"]
+    one.enable()
+    assert "create" in one.tool("vstat", one.directory / "f")
+    one.disable("--forget-history", "-y")
+    assert not store.exists()
+
+
+def test_an_interrupted_removal_is_continued(machine, maker):
+    """The header goes last: the same command removes the rest."""
+    one, store = machine(systemd=False), maker.tree()
+    one.enable("-o", f"store={store}")
+    one.disable()
+    (store / "objects" / "00" / "x").mkdir()
+    run("mount", "-t", "tmpfs", "none", store / "objects" / "00" / "x")
+    try:
+        assert "it cannot be removed completely" in one.disable("--forget-history", "-y", status=1)
+    finally:
+        run("umount", store / "objects" / "00" / "x")
+    assert (store / "header").exists() and (one.directory / ".wayback").exists()
+    one.disable("--forget-history", "-y")
+    assert not store.exists() and os.listdir(one.directory) == []

@@ -12,12 +12,12 @@
 #include "service/program.h"
 #include "service/settings.h"
 #include "service/unit.h"
+#include "wayback/move.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 /* A program that has just ended may still close its files; the daemon then writes its history to the disk. */
@@ -111,70 +111,102 @@ static int unmount_now(const struct wb_mount *mount)
 /* ---- the history ----------------------------------------------------------------------------------------- */
 
 /* 0 or -errno: -ENOENT is 0. */
-static int remove_in(const char *directory, const char *name)
+static int remove_name(int dir_fd, const char *name)
 {
-    _cleanup_fd_ int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int r = fd < 0 ? -errno : wb_fd_remove_all(fd, name);
+    int r = wb_fd_remove_all(dir_fd, name);
 
     return r == -ENOENT ? 0 : r;
 }
 
-/* A store outside of the tree: the directory stays if it is not empty then, or is the root of a mount. */
-static int remove_store_apart(void)
-{
-    _cleanup_fd_ int fd = open(settings.store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    g_autoptr(GPtrArray) names = fd < 0 ? NULL : wb_fd_names(fd);
-    int r = 0;
+/* Its header last: until then the same command finds the store again, and removes the rest. */
+static const char *const at_the_end[] = {"header", "lock", NULL};
 
-    if (!names)
-        return -errno;
-    for (guint i = 0; i < names->len && r == 0; i++)
-        r = wb_fd_remove_all(fd, names->pdata[i]);
-    if (r == 0)
-        rmdir(settings.store);
+/*
+ * A store outside of the tree: only entries of a store are removed, and the directory if nothing else is in it and it
+ * is not the root of a mount. *ret_left is the number of entries that are not of a store, *ret_first one of them.
+ */
+static int remove_store_apart(const struct wb_removal *removal, guint *ret_left, char **ret_first)
+{
+    g_autoptr(GPtrArray) names = wb_fd_names(removal->store_fd);
+    int r = names ? 0 : -errno;
+
+    for (guint i = 0; r == 0 && i < names->len; i++) {
+        const char *name = names->pdata[i];
+
+        if (g_strv_contains(at_the_end, name) || strcmp(name, "lost+found") == 0)
+            continue;
+        if (wb_store_has_name(name))
+            r = remove_name(removal->store_fd, name);
+        else if ((*ret_left)++ == 0)
+            *ret_first = g_strdup(name);
+    }
+    for (const char *const *name = at_the_end; r == 0 && *name; name++)
+        r = remove_name(removal->store_fd, *name);
+    if (r == 0 && *ret_left == 0)
+        rmdir(removal->store);
     return r;
 }
 
-/* The lock of the store, until this process ends. A daemon that mounts the tree elsewhere has it, or vfsck. */
-static int lock_store(void)
+/* Deleted files are in the tree, if the store is on another device. What leads to the store goes after it. */
+static int remove_history(const struct wb_removal *removal, guint *ret_left, char **ret_first)
 {
-    g_autofree char *path = g_build_filename(settings.store, "lock", NULL);
-    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    int r = remove_name(removal->tree_fd, ".wayback-staging");
 
-    if (fd < 0 && errno == ENOENT)
-        return 0;
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-        return 0;
-    if (fd >= 0 && errno == EWOULDBLOCK)
-        return wb_cli_fail(settings.store, "it is in use by another process, perhaps by a mount of the tree at another "
-                           "place (wayback mounts); nothing was removed");
-    return wb_cli_fail(settings.store, "cannot be locked (%s); nothing was removed", wb_errno_text(errno));
+    if (r == 0 && removal->apart)
+        r = remove_store_apart(removal, ret_left, ret_first);
+    return r == 0 ? remove_name(removal->tree_fd, ".wayback") : r;
+}
+
+/* The mount had another store than the tree itself leads to, if that names none. */
+static int open_store(struct wb_removal *removal)
+{
+    struct wb_error why = {""};
+    int r = wb_store_open_to_remove(unit.directory, NULL, removal, &why);
+
+    if (r == -ENOENT && !wb_path_below(settings.store, unit.directory, NULL)) {
+        why = (struct wb_error){""};
+        r = wb_store_open_to_remove(unit.directory, settings.store, removal, &why);
+    }
+    return r < 0 ? wb_cli_fail(unit.directory, "its history was not removed: %s", why.text) : 0;
+}
+
+static void close_store(struct wb_removal *removal)
+{
+    close(removal->tree_fd);
+    close(removal->store_fd);
+    if (removal->lock_fd >= 0)
+        close(removal->lock_fd);
 }
 
 static int forget_history(void)
 {
-    bool apart = !wb_path_below(settings.store, unit.directory, NULL);
-    int r = dry_run ? 0 : lock_store();
+    struct wb_removal removal;
+    g_autofree char *first = NULL;
+    guint left = 0;
+    int r;
 
-    if (r != 0)
-        return r;
-    report("removed", "would remove", settings.store);
-    if (dry_run)
+    if (dry_run) {
+        report("", "would remove", settings.store);
         return 0;
-    if (apart)
-        r = remove_store_apart();
-    if (r == 0)
-        r = remove_in(unit.directory, ".wayback");
-    if (r == 0)
-        r = remove_in(unit.directory, ".wayback-staging");
-    return r < 0 ? wb_cli_fail(settings.store, "cannot be removed completely (%s); remove the rest with rm -r",
-                               wb_errno_text(-r))
-                 : 0;
+    }
+    if (open_store(&removal) != 0)
+        return WB_EXIT_FAILED;
+    r = remove_history(&removal, &left, &first);
+    close_store(&removal);
+    if (r < 0)
+        return wb_cli_fail(removal.store, "it cannot be removed completely (%s); run the same command again to remove "
+                           "the rest", wb_errno_text(-r));
+    report("removed", "", removal.store);
+    if (left > 0)
+        wb_cli_warn(removal.store, "the history is removed, but not this directory: it has %u %s that Wayback did not "
+                    "create (%s)", left, left > 1 ? "entries" : "entry", first);
+    return 0;
 }
 
-/* The history of DIR itself, not that of a tree around it. */
+/* The history of DIR itself, not that of a tree around it. Whether it can be removed is checked before any change. */
 static int find_history(bool mounted)
 {
+    struct wb_removal removal;
     g_autofree char *tree = mounted ? g_strdup(unit.directory) : wb_tree_above(unit.directory);
     g_autofree char *question = NULL;
 
@@ -187,6 +219,11 @@ static int find_history(bool mounted)
         return 0;
     if (wb_settings_open(unit.directory, &settings) != 0)
         return WB_EXIT_FAILED;
+    /* The daemon of a mount has the lock. */
+    if (!mounted && open_store(&removal) != 0)
+        return WB_EXIT_FAILED;
+    if (!mounted)
+        close_store(&removal);
     question = g_strdup_printf("remove all past states of %s (%s)", unit.directory, settings.store);
     if (!yes && !dry_run && !wb_cli_confirm(unit.directory, question, "nothing was changed"))
         return WB_EXIT_FAILED;

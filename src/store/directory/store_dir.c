@@ -384,6 +384,11 @@ static bool is_half_made(const char *name)
            strcmp(name, WB_ARRIVING_NAME) == 0 || strcmp(name, ".probe") == 0;
 }
 
+bool wb_store_dir_owns(const char *name)
+{
+    return wb_store_dir_knows(name) || is_half_made(name);
+}
+
 /* Whether a directory is empty, or holds only entries of a store (perhaps an incomplete one). */
 static int looks_like_store(int dir_fd)
 {
@@ -398,7 +403,7 @@ static int looks_like_store(int dir_fd)
     if (!dir)
         return -errno;
     while (wb_next_entry(dir, &entry, &r))
-        if (!wb_store_dir_knows(entry->d_name) && !is_half_made(entry->d_name))
+        if (!wb_store_dir_owns(entry->d_name))
             return 0;
     return r < 0 ? r : 1;
 }
