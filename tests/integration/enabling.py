@@ -37,8 +37,8 @@ elif verb == "restart":
     values = dict(WAYBACK_OPTIONS="allow_other", WAYBACK_SOURCE=path)
     options = root + "/etc/wayback/" + instance + ".env"
     if not user and os.path.exists(options):
-        for name, value in re.findall(r'^(WAYBACK_\w+)="(.*)"$', open(options).read(), re.M):
-            values[name] = re.sub(r"\\(.)", r"\1", value)
+        for name, value in re.findall(r'^(WAYBACK_\w+)=(.*)$', open(options).read(), re.M):
+            values[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value[0] in "\"'" else value
     command = [re.sub(r"\$\{{(\w+)\}}", lambda name: values[name[1]], word).replace("$$", "$").replace("%%", "\0")
                .replace("%f", path).replace("\0", "%") for word in shlex.split(re.search(r"^ExecStart=(.*)$", text, re.M)[1])]
     if not user:
@@ -92,7 +92,7 @@ class Machine:
 
     def environment(self, **more):
         base = self.programs.environment()
-        return dict(base, PATH=f"{self.root}/bin:{base['PATH']}", XDG_CONFIG_HOME=self.config, **more)
+        return dict(base, **{"PATH": f"{self.root}/bin:{base['PATH']}", "XDG_CONFIG_HOME": self.config} | more)
 
     def command(self, *words):
         identity = ["setpriv", f"--reuid={self.user[0]}", f"--regid={self.user[1]}", "--clear-groups"] if self.user else []

@@ -2,6 +2,7 @@
 """`wayback enable` and `disable`: units, fstab, the mount, the policy, and checks before anything is made."""
 import os
 import pty
+import pwd
 import shutil
 import subprocess
 import time
@@ -407,3 +408,187 @@ def test_an_interrupted_removal_is_continued(machine, maker):
     assert (store / "header").exists() and (one.directory / ".wayback").exists()
     one.disable("--forget-history", "-y")
     assert not store.exists() and os.listdir(one.directory) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_options_that_fail_leave_it_as_it_was(machine, way):
+    """Wrong ones are refused before anything ends; if only the mount fails, the former options are mounted again."""
+    one = machine(**WAYS[way])
+    one.enable("-o", "history=close")
+    before = one.files()
+    pid = one.tool("vstatus", "--json", one.directory)
+    said = one.enable("-o", "bogus=1", status=1)
+    assert f"venable: {one.directory}: -o bogus=1: no such option" in said
+    assert one.files() == before and one.tool("vstatus", "--json", one.directory) == pid
+    said = one.enable("-o", "store=/proc/none", status=1)
+    assert "/proc/none" in said and "it is enabled as it was before" in said
+    assert one.files() == before and one.is_mounted() and ".wayback" in one.tool("vstatus", one.directory)
+    assert one.enable().startswith("nothing to change; ")
+
+
+def test_another_store_is_not_left_to_the_next_boot(machine, maker):
+    one = machine(systemd=False)
+    one.enable()
+    before = one.files()
+    with open(one.directory / "f", "wb"):
+        said = one.enable("-o", f"store={maker.tree()}", status=1)
+    assert "another store needs a new mount, and the present one is in use by " in said and "as it was before" in said
+    assert one.files() == before and one.is_mounted()
+
+
+@pytest.mark.parametrize("fails", ["daemon-reload", "enable", "restart"])
+@pytest.mark.parametrize("way", ["user", "system"])
+def test_each_step_that_fails_is_taken_back(machine, way, fails):
+    one = machine(**WAYS[way])
+    name = instance(one.directory)
+    if way == "system":
+        (one.root / "etc/wayback").mkdir()
+        (one.root / f"etc/wayback/{name}.env").write_text("# Written by `wayback enable`; `wayback disable` removes it.\n"
+                                                          'WAYBACK_OPTIONS="ro"\n', encoding="utf-8")
+    (one.root / f"fails-{fails}").touch()
+    before = one.files()
+    said = one.enable(status=1)
+    assert f"systemctl{' --user' if way == 'user' else ''} {fails} failed" in said and "nothing was enabled" in said
+    assert one.files() == before and not one.is_mounted()
+
+
+BY_HAND = {"plain": "WAYBACK_OPTIONS=allow_other,store={}\n", "quoted": "# WAYBACK_OPTIONS=ro\nWAYBACK_OPTIONS='allow_other,store={}'\n"}
+
+
+@pytest.mark.parametrize("text", BY_HAND.values(), ids=BY_HAND)
+def test_a_system_unit_by_hand(machine, maker, text):
+    """As wayback@.service describes it: its options hold, its file stays."""
+    one, store = machine(systemd=True), maker.tree()
+    name = instance(one.directory)
+    (one.root / "etc/wayback").mkdir()
+    file = one.root / f"etc/wayback/{name}.env"
+    file.write_text(text.format(store), encoding="utf-8")
+    run(one.root / "bin/systemctl", "enable", f"wayback@{name}.service")
+    before = one.files()
+    said = one.enable()
+    assert f"in {store}" in said and one.files() == before and not (one.directory / ".wayback/header").exists()
+    said = one.enable("-o", "history=close", status=1)
+    assert f"{file}: it was not written by `wayback enable`, so it is not changed; set in it: WAYBACK_OPTIONS=" in said
+    assert one.files() == before and one.is_mounted()
+    said = one.disable()
+    assert f"{file}: it was not written by `wayback enable`, so it remains" in said
+    assert file.read_text(encoding="utf-8") == text.format(store)
+
+
+def test_a_system_unit_of_another_tree(machine):
+    one = machine(systemd=True)
+    (one.root / "etc/wayback").mkdir()
+    file = one.root / f"etc/wayback/{instance(one.directory)}.env"
+    file.write_text("WAYBACK_SOURCE=/another\n", encoding="utf-8")
+    before = one.files()
+    assert "it has WAYBACK_SOURCE=/another, so the unit mounts another tree there" in one.enable(status=1)
+    assert one.files() == before and not one.is_mounted()
+
+
+def test_a_user_unit_by_hand(machine):
+    """It is not ours to change or to remove."""
+    one = machine(systemd=True, user=NOBODY)
+    file = one.root / USER_UNIT.format(instance(one.directory))
+    file.parent.mkdir(parents=True)
+    file.write_text("[Unit]\nDescription=mine\n", encoding="utf-8")
+    before = one.files()
+    for call in (one.enable, one.disable):
+        assert f"{file}: this unit was not written by `wayback enable`, so it is neither changed nor removed" in \
+            call(status=1)
+    assert one.files() == before and one.calls() == []
+
+
+def test_a_line_of_fstab_by_hand(machine):
+    """One for another tree is another's; of ours, all options stay, and the line if it has them."""
+    one = machine(systemd=False)
+    place = str(one.directory).replace(" ", "\\040")
+    text = f"/data  {place}  wayback  defaults 0 0\n"
+    one.fstab.write_text(text, encoding="utf-8")
+    assert f"a line of {one.fstab} mounts another tree there, /data; remove that line first" in one.enable(status=1)
+    assert "is not enabled; nothing to change" in one.disable()
+    assert one.fstab.read_text(encoding="utf-8") == text and not one.is_mounted()
+    # A backslash at the end of a field is none before three digits.
+    text = f"LABEL=x\\ /y ext4 ro 0 0\n{place} {place}/ fuse.wayback allow_other,nofail,x-a 0 2 # mine\n"
+    one.fstab.write_text(text, encoding="utf-8")
+    said = one.enable()
+    assert said.startswith("mounted ") and one.fstab.read_text(encoding="utf-8") == text
+    one.enable("-o", "history=close")
+    assert one.fstab.read_text(encoding="utf-8").splitlines()[1] == \
+        f"{place}  {place}  wayback  allow_other,history=close,nofail  0  0"
+    one.disable()
+    assert one.fstab.read_text(encoding="utf-8") == text.splitlines()[0] + "\n"
+
+
+def test_two_at_a_time(machine):
+    """Each has its line of fstab in the end."""
+    one = machine(systemd=False)
+    directories = [one.directory / name for name in "abcdef"]
+    for path in directories:
+        path.mkdir()
+
+    def all_of(tool):
+        started = [subprocess.Popen(one.command(one.programs.directory / tool, "--root", one.root, path), cwd="/",
+                                    env=one.environment(), stdout=subprocess.DEVNULL) for path in directories]
+        return [process.wait(timeout=LIMIT) for process in started]
+
+    for _ in range(3):
+        assert all_of("venable") == [0] * 6 and one.fstab.read_text(encoding="utf-8").count(" wayback ") == 6
+        assert all_of("vdisable") == [0] * 6 and one.fstab.read_text(encoding="utf-8") == ""
+
+
+def test_a_name_that_is_too_long(machine):
+    for options in (dict(systemd=True), dict(systemd=True, user=NOBODY)):
+        one = machine(**options)
+        path = one.directory / ("x-" * 90)
+        path.mkdir()
+        if "user" in options:
+            os.chown(path, *NOBODY)
+        for more in ((), ("-n",)):
+            said = one.call("venable", *more, path, status=1)
+            assert "its path is too long for the name of a systemd unit" in said and "--fstab" in said
+        assert one.files() == {} and one.calls() == []
+
+
+@pytest.mark.parametrize("arguments, word", [
+    (("--keep", "30d\nmax-size = 1G"), "--keep: a value of one line"), (("-o", "ro\tx"), "-o: a list"),
+    (("-o", "store=h"), "an absolute path is expected, such as store=/h")])
+def test_values_that_would_mean_more(machine, arguments, word):
+    one = machine(systemd=False)
+    assert word in one.enable(*arguments, status=2) and one.files() == {}
+
+
+def test_a_policy_that_cannot_be_set(machine):
+    """The file has mistakes elsewhere: that shows before anything is enabled."""
+    one = machine(systemd=False)
+    one.enable()
+    one.disable()
+    (one.directory / ".wayback/wayback.conf").write_text("[history]\nbogus = 1\n", encoding="utf-8")
+    said = one.enable("--keep", "3d", status=1)
+    assert "wayback.conf:2:1: " in said and "nothing was changed; correct these mistakes first" in said
+    assert one.fstab.read_text(encoding="utf-8") == "" and not one.is_mounted()
+
+
+def test_a_directory_that_a_user_enabled(machine):
+    """Root would unmount it until the next login only."""
+    one = machine(systemd=True, user=NOBODY)
+    one.enable()
+    home = pwd.getpwuid(NOBODY[0]).pw_dir
+    unit = one.root / home.lstrip("/") / f".config/systemd/user/wayback@{instance(one.directory)}.service"
+    unit.parent.mkdir(parents=True)
+    unit.touch()
+    one.user = None
+    said = one.disable(status=1, XDG_CONFIG_HOME="/root-config")
+    assert "enabled it (" in said and "so that user has to disable it" in said and one.is_mounted()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_directory_that_is_gone(machine, way):
+    one = machine(**WAYS[way])
+    before = one.files()
+    one.enable()
+    run(*one.command(*(["fusermount3", "-u"] if one.user else ["umount"]), one.directory))
+    run("flock", one.directory / ".wayback/lock", "true")  # until the daemon has ended
+    shutil.rmtree(one.directory)
+    assert f"{one.directory} is not enabled any more; there is no such directory" in one.disable()
+    assert one.files() | {"etc/fstab": ""} == before | {"etc/fstab": ""}
+    assert "no such file or directory" in one.disable(status=1)

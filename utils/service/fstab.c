@@ -21,28 +21,66 @@ static char *escape(const char *word)
     return g_string_free(text, FALSE);
 }
 
+/* The reverse, as mount(8) reads a field. */
+static char *unescape(const char *field)
+{
+    GString *text = g_string_new(NULL);
+
+    for (; *field; field++) {
+        if (field[0] == '\\' && strspn(field + 1, "01234567") >= 3 && field[1] <= '3') {
+            g_string_append_c(text, (char)((field[1] - '0') * 64 + (field[2] - '0') * 8 + field[3] - '0'));
+            field += 3;
+        } else {
+            g_string_append_c(text, *field);
+        }
+    }
+    return g_string_free(text, FALSE);
+}
+
 /* The fields of a line that is not a comment, without empty ones. */
 static GPtrArray *split(const char *line)
 {
     GPtrArray *fields = g_ptr_array_new_with_free_func(g_free);
     g_auto(GStrv) words = g_strsplit_set(line, " \t", -1);
 
-    for (char **word = words; *word && **words != '#'; word++) {
-        if (**word == '#')
-            break;
+    for (char **word = words; *word && **word != '#'; word++) {
         if (**word)
-            g_ptr_array_add(fields, g_strcompress(*word));
+            g_ptr_array_add(fields, unescape(*word));
     }
     return fields;
 }
 
-static bool is_ours(const GPtrArray *fields, const char *directory)
+static bool is_path(const char *field, const char *path)
 {
-    return fields->len >= 4 && strcmp(fields->pdata[1], directory) == 0 &&
+    size_t length = strlen(field);
+
+    while (length > 1 && field[length - 1] == '/')
+        length--;
+    return length == strlen(path) && memcmp(field, path, length) == 0;
+}
+
+/* Whether it mounts something of Wayback's at the directory. */
+static bool is_there(const GPtrArray *fields, const char *directory)
+{
+    return fields->len >= 4 && is_path(fields->pdata[1], directory) &&
            (strcmp(fields->pdata[2], "wayback") == 0 || strcmp(fields->pdata[2], "fuse.wayback") == 0);
 }
 
-char *wb_fstab_options(const char *path, const char *directory)
+/* Whether it mounts the directory over itself. */
+static bool is_ours(const GPtrArray *fields, const char *directory)
+{
+    return is_there(fields, directory) && is_path(fields->pdata[0], directory);
+}
+
+typedef bool (*is_sought)(const GPtrArray *fields, const char *directory);
+
+static bool is_other(const GPtrArray *fields, const char *directory)
+{
+    return is_there(fields, directory) && !is_ours(fields, directory);
+}
+
+/* The first such line, and its fields (g_ptr_array_unref); g_free, NULL: there is none. */
+static char *find(const char *path, const char *directory, is_sought sought, GPtrArray **ret_fields)
 {
     g_autofree char *text = NULL;
     g_auto(GStrv) lines = NULL;
@@ -51,28 +89,59 @@ char *wb_fstab_options(const char *path, const char *directory)
         return NULL;
     lines = g_strsplit(text, "\n", -1);
     for (char **line = lines; *line; line++) {
-        g_autoptr(GPtrArray) fields = split(*line);
-        char *options;
+        GPtrArray *fields = split(*line);
 
-        if (!is_ours(fields, directory))
-            continue;
-        options = g_strdup(fields->pdata[3]);
-        if (g_str_has_suffix(options, FOR_MOUNT))
-            options[strlen(options) - strlen(FOR_MOUNT)] = '\0';
-        return options;
+        if (sought(fields, directory)) {
+            *ret_fields = fields;
+            return g_strdup(*line);
+        }
+        g_ptr_array_unref(fields);
     }
     return NULL;
 }
 
-bool wb_fstab_has(const char *path, const char *directory)
+char *wb_fstab_line(const char *path, const char *directory)
 {
-    g_autofree char *options = wb_fstab_options(path, directory);
+    g_autoptr(GPtrArray) fields = NULL;
 
-    return options != NULL;
+    return find(path, directory, is_ours, &fields);
 }
 
-/* `line` takes the place of ours, NULL: nothing does. */
-static char *edit(const char *text, const char *directory, const char *replacement)
+char *wb_fstab_other(const char *path, const char *directory)
+{
+    g_autoptr(GPtrArray) fields = NULL;
+    g_autofree char *line = find(path, directory, is_other, &fields);
+
+    return line ? g_strdup(fields->pdata[0]) : NULL;
+}
+
+char *wb_fstab_options(const char *path, const char *directory)
+{
+    g_autoptr(GPtrArray) fields = NULL;
+    g_autofree char *line = find(path, directory, is_ours, &fields);
+    char *options = line ? g_strdup(fields->pdata[3]) : NULL;
+
+    if (options && g_str_has_suffix(options, FOR_MOUNT))
+        options[strlen(options) - strlen(FOR_MOUNT)] = '\0';
+    return options;
+}
+
+bool wb_fstab_has(const char *path, const char *directory)
+{
+    g_autofree char *line = wb_fstab_line(path, directory);
+
+    return line != NULL;
+}
+
+/* `options` of the line are these already. */
+static bool has_options(const char *line, const char *options)
+{
+    g_autoptr(GPtrArray) fields = split(line);
+
+    return fields->len >= 4 && strcmp(fields->pdata[3], options) == 0;
+}
+
+char *wb_fstab_edit(const char *text, const char *directory, const char *replacement)
 {
     g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
     GString *result = g_string_new(NULL);
@@ -97,16 +166,14 @@ static char *edit(const char *text, const char *directory, const char *replaceme
     return g_string_free(result, FALSE);
 }
 
-char *wb_fstab_with(const char *text, const char *directory, const char *options)
+char *wb_fstab_with(const char *path, const char *text, const char *directory, const char *options)
 {
-    g_autofree char *place = escape(directory), *words = escape(options);
-    g_autofree char *line = g_strdup_printf("%s  %s  wayback  %s" FOR_MOUNT "  0  0", place, place,
-                                            *words ? words : "rw");
+    g_auto(GStrv) list = g_strsplit(options, ",", -1);
+    bool has_word = g_strv_contains((const char *const *)list, FOR_MOUNT + 1);
+    g_autofree char *all = g_strconcat(*options ? options : "rw", has_word ? "" : FOR_MOUNT, NULL);
+    g_autofree char *former = wb_fstab_line(path, directory);
+    g_autofree char *place = escape(directory), *words = escape(all);
+    g_autofree char *line = g_strdup_printf("%s  %s  wayback  %s  0  0", place, place, words);
 
-    return edit(text, directory, line);
-}
-
-char *wb_fstab_without(const char *text, const char *directory)
-{
-    return edit(text, directory, NULL);
+    return wb_fstab_edit(text, directory, former && has_options(former, all) ? former : line);
 }

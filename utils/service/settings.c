@@ -42,16 +42,15 @@ static int open_mounted(const struct wb_control_hello *hello, struct wb_settings
 }
 
 /* The store of a tree that is not mounted. 0 or -errno; -ENOENT: there is none. */
-static int open_unmounted(const char *path, struct wb_settings *settings)
+static int open_unmounted(const char *path, struct wb_settings *settings, struct wb_error *why)
 {
     g_autofree struct wb_move_result *where = g_new0(struct wb_move_result, 1);
-    struct wb_error why = {""};
     int r;
 
     settings->tree = wb_tree_above(path);
     if (!settings->tree)
         return -ENOENT;
-    r = wb_store_where(settings->tree, NULL, where, &why);
+    r = wb_store_where(settings->tree, NULL, where, why);
     if (r < 0)
         return r;
     settings->store = g_strdup(where->from);
@@ -82,8 +81,10 @@ static char *read_text(int store_fd)
     return g_strndup(text, (gsize)length);
 }
 
-static int fail_open(const char *given, int error)
+static int fail_open(const char *given, int error, const char *reason)
 {
+    if (*reason)
+        return wb_cli_fail(given, "%s", reason);
     if (error == -EPERM || error == -EACCES)
         return wb_cli_fail(given, "its settings are for root and the user who mounted it; run this as that user");
     if (error == -ENOENT)
@@ -96,6 +97,7 @@ int wb_settings_open(const char *given, struct wb_settings *ret)
     g_autofree char *path = wb_path_absolute(given);
     g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
     g_autoptr(GPtrArray) list = NULL;
+    struct wb_error why = {""};
     const char *rest;
     int r;
 
@@ -115,9 +117,9 @@ int wb_settings_open(const char *given, struct wb_settings *ret)
             *hello = mount->hello;
         wb_mount_free(mount);
     }
-    r = r >= 0 ? open_mounted(hello, ret) : open_unmounted(path, ret);
+    r = r >= 0 ? open_mounted(hello, ret) : open_unmounted(path, ret, &why);
     if (r < 0)
-        return fail_open(given, r);
+        return fail_open(given, r, why.text);
     ret->path = g_build_filename(ret->store, CONFIG_NAME, NULL);
     ret->text = read_text(ret->store_fd);
     if (!ret->text)

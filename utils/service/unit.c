@@ -8,9 +8,13 @@
 #include "service/program.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <mntent.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -178,14 +182,18 @@ static char *quote(const char *word, bool in_unit)
     return g_string_free(text, FALSE);
 }
 
-#define OPTIONS_NAME "WAYBACK_OPTIONS="
+#define MARK "# Written by `wayback enable`; `wayback disable` removes it.\n"
+/* Variables of wayback@.service, and its value of the first one. */
+#define OPTIONS_NAME "WAYBACK_OPTIONS"
+#define OPTIONS_INITIAL "allow_other"
+#define SOURCE_NAME "WAYBACK_SOURCE"
 
 static char *unit_text(const struct wb_unit *unit)
 {
     g_autofree char *program = quote(unit->daemon, true), *options = quote(unit->options, true);
     g_autofree char *with = *unit->options ? g_strdup_printf(" -o %s", options) : g_strdup("");
 
-    return g_strdup_printf("# Written by `wayback enable`; `wayback disable` removes it.\n"
+    return g_strdup_printf(MARK
                            "[Unit]\n"
                            "Description=History for %%f\n"
                            "Documentation=man:wayback(1) man:venable(1)\n"
@@ -205,36 +213,58 @@ static char *unit_text(const struct wb_unit *unit)
                            program, with);
 }
 
-static char *text_of(const struct wb_unit *unit, enum wb_way way, const char *former)
+static char *text_of(const struct wb_unit *unit, enum wb_way way, const char *path, const char *former)
 {
     g_autofree char *options = NULL;
 
     if (way == WB_WAY_USER)
         return unit_text(unit);
     if (way == WB_WAY_FSTAB)
-        return wb_fstab_with(former, unit->directory, unit->options);
+        return wb_fstab_with(path, former, unit->directory, unit->options);
     options = quote(unit->options, false);
-    return g_strdup_printf("# Written by `wayback enable`; `wayback disable` removes it.\n"
-                           OPTIONS_NAME "%s\n", options);
+    return g_strdup_printf(MARK OPTIONS_NAME "=%s\n", options);
 }
 
-/* The options in the text that text_of wrote: undoes its quotes. NULL: they are not there. */
-static char *parse_options(const char *text, const char *mark, bool in_unit)
+/* The options in the text of a unit that unit_text wrote: undoes its quotes. "": it has none. */
+static char *options_of_unit(const char *text)
 {
+    static const char mark[] = " -o \"";
     const char *at = strstr(text, mark);
-    GString *options;
+    GString *options = g_string_new(NULL);
 
-    if (!at || at[strlen(mark)] != '"')
-        return NULL;
-    options = g_string_new(NULL);
-    for (at += strlen(mark) + 1; *at && *at != '"' && *at != '\n'; at++) {
-        bool escaped = *at == '\\' || (in_unit && (*at == '%' || *at == '$'));
-
-        if (escaped && at[1])
+    for (at = at ? at + strlen(mark) : ""; *at && *at != '"' && *at != '\n'; at++) {
+        if ((*at == '\\' || *at == '%' || *at == '$') && at[1])
             at++;
         g_string_append_c(options, *at);
     }
     return g_string_free(options, FALSE);
+}
+
+/* The value of a variable in a file of variables, as systemd.exec(5) reads it: the last one. g_free; NULL: not set. */
+static char *variable_of(const char *text, const char *name)
+{
+    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+    char *value = NULL;
+
+    for (char **line = lines; *line; line++) {
+        const char *at = g_strchug(*line);
+        GString *found;
+        char quote_sign;
+
+        if (!g_str_has_prefix(at, name) || at[strlen(name)] != '=')
+            continue;
+        at = g_strchomp(*line) + strlen(name) + 1;
+        quote_sign = *at == '"' || *at == '\'' ? *at++ : '\0';
+        found = g_string_new(NULL);
+        for (; *at && *at != quote_sign; at++) {
+            if (*at == '\\' && quote_sign != '\'' && at[1])
+                at++;
+            g_string_append_c(found, *at);
+        }
+        g_free(value);
+        value = g_string_free(found, FALSE);
+    }
+    return value;
 }
 
 char *wb_unit_options(const struct wb_unit *unit, enum wb_way way)
@@ -245,9 +275,11 @@ char *wb_unit_options(const struct wb_unit *unit, enum wb_way way)
     if (way == WB_WAY_FSTAB)
         return wb_fstab_options(path, unit->directory);
     if (!g_file_get_contents(path, &text, NULL, NULL))
-        return way == WB_WAY_SYSTEM ? g_strdup("allow_other") : NULL;
-    options = parse_options(text, way == WB_WAY_USER ? " -o " : OPTIONS_NAME, way == WB_WAY_USER);
-    return options || way != WB_WAY_USER ? options : g_strdup("");
+        return way == WB_WAY_SYSTEM ? g_strdup(OPTIONS_INITIAL) : NULL;
+    if (way == WB_WAY_USER)
+        return options_of_unit(text);
+    options = variable_of(text, OPTIONS_NAME);
+    return options ? options : g_strdup(OPTIONS_INITIAL);
 }
 
 /* ---- writing --------------------------------------------------------------------------------------------- */
@@ -273,6 +305,81 @@ static bool has_helper(const struct wb_unit *unit)
     return access(one, X_OK) == 0 || access(other, X_OK) == 0;
 }
 
+/* A file that is there, but that `wayback enable` did not write. g_free; NULL: there is none. */
+static char *find_foreign(const struct wb_unit *unit, enum wb_way way)
+{
+    g_autofree char *path = file_of(unit, way), *text = NULL;
+
+    if (way == WB_WAY_FSTAB || !g_file_get_contents(path, &text, NULL, NULL) || g_str_has_prefix(text, MARK))
+        return NULL;
+    return g_steal_pointer(&path);
+}
+
+int wb_unit_check_own(const struct wb_unit *unit, enum wb_way way)
+{
+    g_autofree char *foreign = way == WB_WAY_USER ? find_foreign(unit, way) : NULL;
+
+    if (!foreign)
+        return 0;
+    return wb_cli_fail(foreign, "this unit was not written by `wayback enable`, so it is neither changed nor removed; "
+                       "remove it, or use it with: systemctl --user enable --now '%s'", unit->name);
+}
+
+/* The user who mounted it, or the owner of the directory: not even root may look into the mount of another user. */
+static uid_t find_owner(const struct wb_unit *unit)
+{
+    FILE *table = setmntent("/proc/self/mounts", "re");
+    const struct mntent *entry;
+    struct stat st;
+    uid_t uid = 0;
+
+    while (table && (entry = getmntent(table))) {
+        const char *option = strcmp(entry->mnt_dir, unit->directory) == 0 ? hasmntopt(entry, "user_id") : NULL;
+
+        if (option)
+            uid = (uid_t)g_ascii_strtoull(option + strlen("user_id="), NULL, 10);
+    }
+    if (table)
+        endmntent(table);
+    return uid != 0 || stat(unit->directory, &st) < 0 ? uid : st.st_uid;
+}
+
+int wb_unit_check_owner(const struct wb_unit *unit)
+{
+    g_autofree char *path = NULL;
+    uid_t uid = geteuid() == 0 ? find_owner(unit) : 0;
+    const struct passwd *owner = uid != 0 ? getpwuid(uid) : NULL;
+
+    if (!owner)
+        return 0;
+    path = g_strdup_printf("%s%s/.config/systemd/user/%s", unit->root, owner->pw_dir, unit->name);
+    if (!exists(path))
+        return 0;
+    return wb_cli_fail(unit->directory, "%s enabled it (%s), so that user has to disable it: wayback disable",
+                       owner->pw_name, path);
+}
+
+/* Another source at the same place; names that are too long. */
+static int check_names(const struct wb_unit *unit, enum wb_way way)
+{
+    g_autofree char *fstab = fstab_file(unit), *other = wb_fstab_other(fstab, unit->directory);
+    g_autofree char *path = file_of(unit, way), *name = g_path_get_basename(path), *text = NULL, *source = NULL;
+
+    if (other)
+        return wb_cli_fail(unit->directory, "a line of %s mounts another tree there, %s; remove that line first", fstab,
+                           other);
+    if (way != WB_WAY_FSTAB && MAX(strlen(unit->name), strlen(name)) > NAME_MAX)
+        return wb_cli_fail(unit->directory, "its path is too long for the name of a systemd unit (%zu bytes with its "
+                           "special characters escaped, at most %d); %s", strlen(unit->name), NAME_MAX,
+                           geteuid() == 0 ? "use --fstab" : "root can use --fstab");
+    if (way == WB_WAY_SYSTEM && g_file_get_contents(path, &text, NULL, NULL))
+        source = variable_of(text, SOURCE_NAME);
+    if (source && strcmp(source, unit->directory) != 0)
+        return wb_cli_fail(path, "it has " SOURCE_NAME "=%s, so the unit mounts another tree there; remove that file "
+                           "first", source);
+    return wb_unit_check_own(unit, way);
+}
+
 int wb_unit_check(const struct wb_unit *unit, enum wb_way way)
 {
     if (!unit->daemon)
@@ -286,7 +393,16 @@ int wb_unit_check(const struct wb_unit *unit, enum wb_way way)
     if (way == WB_WAY_FSTAB && !has_helper(unit))
         return wb_cli_fail(unit->directory, "mount.wayback is not installed in /sbin, and mount(8) needs it for a line "
                            "of fstab; run `meson install`");
-    return 0;
+    return check_names(unit, way);
+}
+
+/* Some file systems refuse that; the file is complete nevertheless. */
+static void sync_directory(const char *directory)
+{
+    _cleanup_fd_ int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd >= 0 && fsync(fd) < 0)
+        errno = 0;
 }
 
 /* Beside the file and renamed, with the mode and the owner of a former file, also of one behind a link. 0 or -errno. */
@@ -294,7 +410,7 @@ static int write_file(const char *given, const char *text)
 {
     g_autofree char *real = realpath(given, NULL);
     const char *path = real ? real : given;
-    g_autofree char *directory = g_path_get_dirname(path), *new = g_strdup_printf("%s.wayback-new", path);
+    g_autofree char *directory = g_path_get_dirname(path), *new = g_build_filename(directory, ".wayback-new", NULL);
     struct stat st;
     mode_t mode = 0644;
     int fd, r = 0;
@@ -319,29 +435,61 @@ static int write_file(const char *given, const char *text)
         r = -errno;
     if (r < 0)
         unlink(new);
+    else
+        sync_directory(directory);
     return r;
+}
+
+/* Held from the reading of a file to its replacement: two commands at a time would lose a line of one. A descriptor. */
+static int lock_file(const char *given)
+{
+    g_autofree char *real = realpath(given, NULL), *directory = g_path_get_dirname(real ? real : given);
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    while (fd >= 0 && flock(fd, LOCK_EX) < 0 && errno == EINTR)
+        continue;
+    return fd;
 }
 
 enum wb_unit_change wb_unit_write(const struct wb_unit *unit, enum wb_way way, bool dry_run, char **ret_path)
 {
-    g_autofree char *path = file_of(unit, way), *former = NULL, *text = NULL;
+    g_autofree char *path = file_of(unit, way), *former = NULL, *text = NULL, *foreign = find_foreign(unit, way);
+    g_autofree char *options = foreign ? wb_unit_options(unit, way) : NULL;
+    _cleanup_fd_ int lock = dry_run ? -1 : lock_file(path);
     bool was_there = way == WB_WAY_FSTAB ? wb_fstab_has(path, unit->directory) : exists(path);
     int r;
 
+    *ret_path = g_strdup(path);
     if (!g_file_get_contents(path, &former, NULL, NULL) && exists(path)) {
         wb_cli_fail(path, "cannot be read; nothing was changed");
         return WB_UNIT_FAILED;
     }
-    text = text_of(unit, way, former ? former : "");
-    *ret_path = g_strdup(path);
+    if (options && strcmp(options, unit->options) == 0)
+        return WB_UNIT_SAME;
+    if (foreign) {
+        wb_cli_fail(path, "it was not written by `wayback enable`, so it is not changed; set in it: " OPTIONS_NAME
+                    "=%s", unit->options);
+        return WB_UNIT_FAILED;
+    }
+    text = text_of(unit, way, path, former ? former : "");
     if (former && strcmp(former, text) == 0)
         return WB_UNIT_SAME;
     r = dry_run ? 0 : write_file(path, text);
     if (r < 0) {
-        wb_cli_fail(path, "cannot be written (%s)", wb_errno_text(-r));
+        wb_cli_fail(path, "cannot be written (%s); nothing was changed", wb_errno_text(-r));
         return WB_UNIT_FAILED;
     }
     return was_there ? WB_UNIT_CHANGED : WB_UNIT_NEW;
+}
+
+char *wb_unit_text(const struct wb_unit *unit, enum wb_way way)
+{
+    g_autofree char *path = file_of(unit, way);
+    char *text = NULL;
+
+    if (way == WB_WAY_FSTAB)
+        return wb_fstab_line(path, unit->directory);
+    return g_file_get_contents(path, &text, NULL, NULL) ? text : NULL;
 }
 
 /* ---- systemd --------------------------------------------------------------------------------------------- */
@@ -447,10 +595,36 @@ int wb_unit_unmount(const struct wb_unit *unit, char **ret_said)
     return status;
 }
 
+/* The text of the file, or the line of fstab; NULL: none. 0 or -errno. */
+static int set_text(const struct wb_unit *unit, enum wb_way way, const char *path, const char *wanted)
+{
+    _cleanup_fd_ int lock = lock_file(path);
+    g_autofree char *former = NULL, *text = NULL;
+
+    if (way != WB_WAY_FSTAB && !wanted)
+        return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
+    if (!g_file_get_contents(path, &former, NULL, NULL) && exists(path))
+        return -EIO;
+    if (!former && !wanted)
+        return 0;
+    text = way == WB_WAY_FSTAB ? wb_fstab_edit(former ? former : "", unit->directory, wanted) : g_strdup(wanted);
+    return former && strcmp(former, text) == 0 ? 0 : write_file(path, text);
+}
+
+int wb_unit_put_back(const struct wb_unit *unit, enum wb_way way, const char *text)
+{
+    g_autofree char *path = file_of(unit, way);
+    int r = set_text(unit, way, path, text);
+
+    if (r < 0)
+        return wb_cli_fail(path, "its former content cannot be put back (%s)", wb_errno_text(-r));
+    return way != WB_WAY_FSTAB || wb_unit_has_systemd(unit) ? systemctl(unit, way, "daemon-reload", false) : 0;
+}
+
 int wb_unit_remove(const struct wb_unit *unit, enum wb_way way)
 {
-    g_autofree char *path = file_of(unit, way), *former = NULL, *text = NULL, *wanted = wanted_file(unit, way);
-    int r = 0, status = 0;
+    g_autofree char *path = file_of(unit, way), *wanted = wanted_file(unit, way), *foreign = find_foreign(unit, way);
+    int r, status = 0;
 
     if (way == WB_WAY_USER || way == WB_WAY_SYSTEM) {
         stop(unit, way);
@@ -458,14 +632,9 @@ int wb_unit_remove(const struct wb_unit *unit, enum wb_way way)
         /* In case systemd was not reached. */
         unlink(wanted);
     }
-    if (way == WB_WAY_FSTAB) {
-        if (g_file_get_contents(path, &former, NULL, NULL)) {
-            text = wb_fstab_without(former, unit->directory);
-            r = strcmp(former, text) != 0 ? write_file(path, text) : 0;
-        }
-    } else if (unlink(path) < 0 && errno != ENOENT) {
-        r = -errno;
-    }
+    if (foreign)
+        wb_cli_warn(foreign, "it was not written by `wayback enable`, so it remains");
+    r = foreign ? 0 : set_text(unit, way, path, NULL);
     if (r < 0)
         return wb_cli_fail(path, "cannot be changed (%s); remove the entry of %s by hand", wb_errno_text(-r),
                            unit->directory);

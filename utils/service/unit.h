@@ -44,6 +44,18 @@ char *wb_unit_options(const struct wb_unit *unit, enum wb_way way);
 /* Whether what the way needs is installed. 0, or WB_EXIT_FAILED after an error line. */
 int wb_unit_check(const struct wb_unit *unit, enum wb_way way);
 
+/*
+ * Whether the unit of that way was written by wb_unit_write, and whether no other user enabled the directory. 0, or
+ * WB_EXIT_FAILED after an error line.
+ */
+int wb_unit_check_own(const struct wb_unit *unit, enum wb_way way);
+int wb_unit_check_owner(const struct wb_unit *unit);
+
+/* What wb_unit_write replaces: the text of the file, or the line; g_free. NULL: there is none. */
+char *wb_unit_text(const struct wb_unit *unit, enum wb_way way);
+/* Puts it back after a failure. 0, or WB_EXIT_FAILED after an error line. */
+int wb_unit_put_back(const struct wb_unit *unit, enum wb_way way, const char *text);
+
 enum wb_unit_change { WB_UNIT_SAME, WB_UNIT_NEW, WB_UNIT_CHANGED, WB_UNIT_FAILED };
 
 /*

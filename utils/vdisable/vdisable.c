@@ -238,7 +238,10 @@ static void conclude(void)
 
     if (dry_run)
         return;
-    printf("%s is a plain directory again\n", shown);
+    if (access(unit.directory, F_OK) < 0)
+        printf("%s is not enabled any more; there is no such directory\n", shown);
+    else
+        printf("%s is a plain directory again\n", shown);
     if (has_history && !forget)
         printf("  %-9sit remains; to continue it: wayback enable %s; to remove it: wayback disable --forget-history "
                "%s\n", "history", word, word);
@@ -303,6 +306,10 @@ static int carry_out(void)
     if (r == 0 && way != WB_WAY_NONE && way != WB_WAY_USER && geteuid() != 0)
         r = wb_cli_fail(unit.directory, "root enabled it, and only root can disable it");
     if (r == 0)
+        r = wb_unit_check_own(&unit, way);
+    if (r == 0 && way == WB_WAY_NONE)
+        r = wb_unit_check_owner(&unit);
+    if (r == 0)
         r = find_history(mounted);
     if (r == 0 && !mounted && way == WB_WAY_NONE && !(forget && has_history)) {
         g_autofree char *shown = wb_text_printable(unit.directory);
@@ -327,17 +334,21 @@ static int carry_out(void)
 int main(int argc, char **argv)
 {
     g_autofree char *directory = NULL;
-    int r = wb_cli_begin(&cli, options, &argc, &argv);
+    int r = wb_cli_begin(&cli, options, &argc, &argv), error;
 
     if (r >= 0)
         return r;
     settings.store_fd = -1;
     directory = realpath(argv[1], NULL);
-    if (!directory && errno == ENOTCONN)
+    error = directory ? 0 : errno;
+    /* A dead mount, or a directory that was removed while it was enabled. */
+    if (error == ENOTCONN || error == ENOENT)
         directory = wb_path_absolute(argv[1]);
     if (!directory)
-        return wb_cli_fail(argv[1], "%s", wb_errno_text(errno));
+        return wb_cli_fail(argv[1], "%s", wb_errno_text(error));
     wb_unit_init(&unit, root, directory, NULL);
+    if (error == ENOENT && wb_unit_find(&unit) == WB_WAY_NONE)
+        return wb_cli_fail(argv[1], "%s; name a directory, or one that is enabled", wb_errno_text(error));
     wb_cli_stopped("run the same command again to complete it");
     r = carry_out();
     wb_settings_clear(&settings);

@@ -57,6 +57,7 @@ static const struct wb_cli cli = {
 
 static struct wb_unit unit;
 static enum wb_way way;
+static char *former_options; /* NULL: it was not enabled */
 static unsigned changes;
 
 /* "created F", or "would create F". */
@@ -84,9 +85,38 @@ static int check_value(const char *option, const char *key, const char *value)
     g_autoptr(GPtrArray) mistakes = g_ptr_array_new_with_free_func(g_free);
     g_autofree char *text = value ? wb_settings_change("", "history", key, value) : NULL;
 
-    if (!value || wb_settings_check(text, option, mistakes, NULL))
+    if (!value)
+        return 0;
+    if (strpbrk(value, "\n\r"))
+        return wb_cli_usage("%s: a value of one line is expected", option);
+    if (wb_settings_check(text, option, mistakes, NULL))
         return 0;
     return wb_cli_usage("%s: %s", option, without_position(mistakes->pdata[0], option));
+}
+
+static bool has_control_character(const char *text)
+{
+    for (; *text; text++) {
+        if (g_ascii_iscntrl(*text))
+            return true;
+    }
+    return false;
+}
+
+/* systemd and mount(8) mount it from another directory. */
+static int check_store_option(void)
+{
+    g_auto(GStrv) words = g_strsplit(mount_options ? mount_options : "", ",", -1);
+
+    for (char **word = words; *word; word++) {
+        g_autofree char *absolute = NULL;
+
+        if (!g_str_has_prefix(*word, "store=") || (*word)[strlen("store=")] == '/')
+            continue;
+        absolute = g_canonicalize_filename(*word + strlen("store="), NULL);
+        return wb_cli_usage("-o %s: an absolute path is expected, such as store=%s", *word, absolute);
+    }
+    return 0;
 }
 
 static int check_options(void)
@@ -97,9 +127,10 @@ static int check_options(void)
         return wb_cli_usage("--user, --system and --fstab exclude each other");
     if (r == 0)
         r = check_value("--max", "max-size", max_size);
-    if (r == 0 && mount_options && (strpbrk(mount_options, "\n\"") || !*mount_options))
+    if (r == 0 && mount_options &&
+        (strchr(mount_options, '"') || has_control_character(mount_options) || !*mount_options))
         return wb_cli_usage("-o: a list of mount options is expected, such as -o history=close");
-    return r;
+    return r == 0 ? check_store_option() : r;
 }
 
 static int choose_way(enum wb_way now)
@@ -124,13 +155,16 @@ static int choose_way(enum wb_way now)
                        "%s; in the foreground, as in a container: wayback -f %s", word, word, word);
 }
 
-/* As the daemon checks it, which mounts nothing yet. */
-static int check_traps(void)
+/* Exit status of wayback -n for wrong options. */
+#define WRONG_OPTIONS 2
+
+/* As the daemon checks it, which mounts nothing yet. Of a place that is mounted, only options can be checked. */
+static int check_traps(bool mounted)
 {
     const char *arguments[6];
     g_autofree char *output = NULL, *last = NULL;
     struct stat st;
-    int n = 0;
+    int n = 0, status;
 
     if (geteuid() != 0 && stat(unit.directory, &st) == 0 && st.st_uid != geteuid())
         return wb_cli_fail(unit.directory, "it belongs to %s; that user or root can enable it",
@@ -143,10 +177,11 @@ static int check_traps(void)
     }
     arguments[n++] = unit.directory;
     arguments[n] = NULL;
-    if (wb_program_run(arguments, -1, &output) == 0)
+    status = wb_program_run(arguments, -1, &output);
+    if (status == 0 || (mounted && status != WRONG_OPTIONS))
         return 0;
     last = wb_program_last_line(output);
-    return wb_cli_fail(NULL, "%s", last);
+    return wb_cli_fail(status == WRONG_OPTIONS ? unit.directory : NULL, "%s", last);
 }
 
 static bool has_word(const char *list, const char *word)
@@ -159,11 +194,9 @@ static bool has_word(const char *list, const char *word)
 /* Root's mounts serve everybody. g_free. */
 static char *choose_options(enum wb_way now)
 {
-    char *former = now != WB_WAY_NONE ? wb_unit_options(&unit, now) : NULL;
-
-    if (!mount_options && former)
-        return former;
-    g_free(former);
+    former_options = now != WB_WAY_NONE ? wb_unit_options(&unit, now) : NULL;
+    if (!mount_options && former_options)
+        return g_strdup(former_options);
     if (geteuid() != 0 || has_word(mount_options, "allow_other") || has_word(mount_options, "allow_root"))
         return g_strdup(mount_options ? mount_options : "");
     return g_strdup_printf("allow_other%s%s", mount_options ? "," : "", mount_options ? mount_options : "");
@@ -187,6 +220,26 @@ static int write_unit(enum wb_unit_change *ret)
     return dry_run ? 0 : wb_unit_enable(&unit, way);
 }
 
+/* The value of a mount option, as of "store="; g_free, NULL: it is not among them. */
+static char *value_of(const char *list, const char *name)
+{
+    g_auto(GStrv) words = g_strsplit(list ? list : "", ",", -1);
+
+    for (char **word = words; *word; word++) {
+        if (g_str_has_prefix(*word, name))
+            return g_strdup(*word + strlen(name));
+    }
+    return NULL;
+}
+
+/* Another store has to be tried: a mistake would show at the next boot only, and nothing would be recorded then. */
+static bool has_other_store(void)
+{
+    g_autofree char *former = value_of(former_options, "store="), *now = value_of(unit.options, "store=");
+
+    return g_strcmp0(former, now) != 0;
+}
+
 /* New options need a new mount. Nobody is to lose their files for that. */
 static int restart(struct wb_mount *mount)
 {
@@ -202,9 +255,29 @@ static int restart(struct wb_mount *mount)
             report("mounted again, with the new options:", "would mount again, with the new options:", unit.directory);
         return r;
     }
+    if (has_other_store())
+        return wb_cli_fail(unit.directory, "another store needs a new mount, and the present one is in use by %s; end "
+                           "these, and try again", *text ? text : "other programs");
     wb_cli_warn(unit.directory, "the new options hold from the next mount on; it is in use by %s",
                 *text ? text : "others");
     return 0;
+}
+
+/* As before: the file or the line, the link of systemd, and the mount, if there was one. */
+static void put_back(enum wb_way now, const char *text, bool was_mounted)
+{
+    bool is_mounted = wb_unit_is_mounted(unit.directory);
+
+    if (now == WB_WAY_NONE)
+        wb_unit_remove(&unit, way);
+    if (now != WB_WAY_NONE || text)
+        wb_unit_put_back(&unit, way, text);
+    g_free(unit.options);
+    unit.options = g_strdup(former_options ? former_options : "");
+    if (was_mounted && !is_mounted && (now == WB_WAY_NONE || wb_unit_start(&unit, way) != 0))
+        wb_cli_fail(unit.directory, "it is not mounted any more, so nothing is recorded; run: wayback enable");
+    else
+        wb_cli_warn(unit.directory, now == WB_WAY_NONE ? "nothing was enabled" : "it is enabled as it was before");
 }
 
 static int mount_now(struct wb_mount *mount, enum wb_unit_change change)
@@ -262,7 +335,23 @@ static int set_policy(void)
     return r;
 }
 
-/* Without a history there is no file yet. */
+/* Whether the present file takes the new values. Without a history there is no file yet. */
+static int check_policy(bool mounted)
+{
+    const char *const pairs[] = {"keep", keep, "max-size", max_size, NULL};
+    g_autofree char *tree = mounted ? g_strdup(unit.directory) : wb_tree_above(unit.directory), *text = NULL;
+    struct wb_settings settings;
+    int r;
+
+    if ((!keep && !max_size) || !tree)
+        return 0;
+    r = wb_settings_open(unit.directory, &settings);
+    if (r == 0 && !(text = wb_settings_with(settings.text, settings.path, pairs)))
+        r = wb_cli_fail(unit.directory, "nothing was changed; correct these mistakes first: wayback config");
+    wb_settings_clear(&settings);
+    return r;
+}
+
 static void announce_policy(bool mounted)
 {
     g_autofree char *tree = mounted ? g_strdup(unit.directory) : wb_tree_above(unit.directory);
@@ -345,19 +434,24 @@ static int carry_out(enum wb_way now)
     struct wb_mount *mount = wb_unit_mount(unit.directory);
     bool is_mounted = mount != NULL, stands = !mount && wb_path_below(here, unit.directory, NULL);
     enum wb_unit_change change = WB_UNIT_SAME;
-    int r = mount ? 0 : check_traps();
+    g_autofree char *text = wb_unit_text(&unit, way);
+    int r = check_traps(is_mounted);
 
+    if (r == 0)
+        r = check_policy(is_mounted);
     /* Our own place must not keep it busy. */
     if (r == 0 && chdir("/") < 0)
         r = wb_cli_fail("/", "%s", wb_errno_text(errno));
-    if (r == 0)
-        r = write_unit(&change);
+    if (r != 0) {
+        wb_mount_free(mount);
+        return r;
+    }
+    r = write_unit(&change);
     if (r == 0)
         r = mount_now(mount, change);
     wb_mount_free(mount);
-    if (r != 0 && !dry_run && change == WB_UNIT_NEW && now == WB_WAY_NONE) {
-        wb_unit_remove(&unit, way);
-        wb_cli_warn(unit.directory, "nothing was enabled");
+    if (r != 0 && !dry_run && change != WB_UNIT_FAILED) {
+        put_back(now, text, is_mounted);
         return r;
     }
     if (r == 0 && dry_run) {
@@ -394,9 +488,12 @@ int main(int argc, char **argv)
     g_free(unit.options);
     unit.options = g_strdup(chosen);
     wb_cli_stopped("run the same command again to complete it");
-    r = choose_way(now);
+    r = now == WB_WAY_NONE ? wb_unit_check_owner(&unit) : 0;
+    if (r == 0)
+        r = choose_way(now);
     if (r == 0)
         r = carry_out(now);
     wb_unit_clear(&unit);
+    g_free(former_options);
     return MAX(r, wb_cli_end());
 }
