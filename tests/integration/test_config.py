@@ -84,6 +84,36 @@ def test_set_and_unset(place):
     place.start()
 
 
+def test_set_and_unset_as_json(place):
+    def changed(*arguments):
+        return json.loads(config(place, "--json", *arguments))
+
+    keep = {"section": "history", "key": "keep"}
+    assert changed(place.path, "-n", "set", "keep", "9d") == \
+        dict(keep, value="9d", was="7d", changed=True, dry_run=True)
+    assert changed(place.path, "set", "keep", "9d") == dict(keep, value="9d", was="7d", changed=True, dry_run=False)
+    assert changed(place.path, "set", "keep", "9d") == dict(keep, value="9d", was="9d", changed=False, dry_run=False)
+    assert changed(place.path, "unset", "keep") == dict(keep, was="9d", changed=True, dry_run=False)
+    assert "--json cannot be combined with edit" in config(place, "--json", place.path, "edit", status=2)
+
+
+def test_changes_at_the_same_time(place):
+    """None overwrites another one: it is made, or refused with an error."""
+    values = dict(keep="3d", reserve="7%", hourly="5", daily="6", weekly="4", monthly="2")
+    for _ in range(3):
+        started = {key: subprocess.Popen([place.programs.directory / "vconfig", place.path, "set", key, value],
+                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                         env=place.programs.environment()) for key, value in values.items()}
+        for key, process in started.items():
+            said = process.communicate(timeout=LIMIT)[1]
+            assert process.returncode == 0 or "it was changed meanwhile by another program; nothing was changed" in said
+            process.made = process.returncode == 0
+        for key, process in started.items():
+            assert (config(place, place.path, "get", key) == values[key] + "\n") == process.made
+        for key in values:
+            config(place, place.path, "unset", key)
+
+
 def test_a_wrong_value_changes_nothing(place):
     said = config(place, place.path, "set", "keep", "3x", status=1)
     assert re.match(rf"vconfig: {re.escape(str(place.config))}:\d+:8: keep = 3x: invalid; use an age", said)
@@ -94,7 +124,7 @@ def test_a_wrong_value_changes_nothing(place):
 
 @pytest.mark.parametrize("arguments, word", [
     (("get",), "get needs a KEY"), (("set", "keep"), "set needs a KEY and a VALUE"), (("edit", "x"), "no further word"),
-    (("nonsense",), "no such action"), (("set", "nothing", "1"), "no such key")])
+    (("set", "keep", "3d\nmax-size = 1G"), "a VALUE of one line"), (("nonsense",), "no such action"), (("set", "nothing", "1"), "no such key")])
 def test_wrong_usage(place, arguments, word):
     assert word in config(place, place.path, *arguments, status=2)
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -453,10 +454,25 @@ static int replace(int store_fd, const char *text)
     return r;
 }
 
+/* Whether it still has the text that was read. Another command waits for the lock meanwhile. */
+static bool is_unchanged(const struct wb_settings *settings)
+{
+    g_autofree char *now = NULL;
+
+    while (flock(settings->store_fd, LOCK_EX) < 0 && errno == EINTR)
+        continue;
+    now = read_text(settings->store_fd);
+    return now && strcmp(now, settings->text) == 0;
+}
+
 int wb_settings_write(struct wb_settings *settings, const char *text)
 {
-    int r = replace(settings->store_fd, text);
+    bool unchanged = is_unchanged(settings);
+    int r = unchanged ? replace(settings->store_fd, text) : 0;
 
+    flock(settings->store_fd, LOCK_UN);
+    if (!unchanged)
+        return wb_cli_fail(settings->path, "it was changed meanwhile by another program; nothing was changed, try again");
     if (r < 0)
         return wb_cli_fail(settings->path, "cannot be written (%s); nothing was changed", wb_errno_text(-r));
     g_free(settings->text);

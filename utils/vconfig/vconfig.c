@@ -185,29 +185,58 @@ static int get(const char *name)
     return 0;
 }
 
+/* As `get --json`, with the former value. */
+static void print_change_json(const struct wb_setting *setting, const char *value, bool changed)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "section", setting->section);
+    wb_json_string(builder, "key", setting->key);
+    if (value)
+        wb_json_string(builder, "value", value);
+    if (setting->value)
+        wb_json_string(builder, "was", setting->value);
+    wb_json_bool(builder, "changed", changed);
+    wb_json_bool(builder, "dry_run", dry_run);
+    json_builder_end_object(builder);
+    wb_json_print(stdout, builder);
+    putchar('\n');
+}
+
+static void print_change(const struct wb_setting *setting, const char *value, bool changed)
+{
+    if (json)
+        print_change_json(setting, value, changed);
+    else if (!changed)
+        printf("%s.%s: nothing to change\n", setting->section, setting->key);
+    else
+        printf("%s%s.%s = %s (was: %s)\n", dry_run ? "would set " : "", setting->section, setting->key,
+               value ? value : "not set", setting->value ? setting->value : "not set");
+}
+
 /* `value` NULL: not set any more. */
 static int set(const char *name, const char *value)
 {
     g_autoptr(GPtrArray) mistakes = g_ptr_array_new_with_free_func(g_free);
     g_autofree char *text = NULL;
+    bool changed;
     int r;
     struct wb_setting *setting = find(name, &r);
 
     if (!setting)
         return r;
     text = wb_settings_change(settings.text, setting->section, setting->key, value);
+    changed = strcmp(text, settings.text) != 0;
     r = 0;
-    if (strcmp(text, settings.text) == 0) {
-        printf("%s.%s: nothing to change\n", setting->section, setting->key);
-    } else if (!wb_settings_check(text, settings.path, mistakes, NULL)) {
+    if (changed && !wb_settings_check(text, settings.path, mistakes, NULL)) {
         print_mistakes(mistakes);
         r = wb_cli_fail(NULL, "nothing was changed");
-    } else {
-        r = dry_run ? 0 : wb_settings_write(&settings, text);
-        if (r == 0)
-            printf("%s%s.%s = %s (was: %s)\n", dry_run ? "would set " : "", setting->section, setting->key,
-                   value ? value : "not set", setting->value ? setting->value : "not set");
+    } else if (changed && !dry_run) {
+        r = wb_settings_write(&settings, text);
     }
+    if (r == 0)
+        print_change(setting, value, changed);
     wb_setting_free(setting);
     return r;
 }
@@ -345,6 +374,10 @@ static int check_action(int argc, char **argv)
                                 actions[i].words == 0   ? ""
                                 : actions[i].words == 1 ? " KEY"
                                                         : " KEY VALUE");
+        if (json && strcmp(argv[2], "edit") == 0)
+            return wb_cli_usage("--json cannot be combined with edit");
+        if (argc > 4 && strpbrk(argv[4], "\n\r"))
+            return wb_cli_usage("set: a VALUE of one line is expected");
         return 0;
     }
     if (argc > 2)
