@@ -2,14 +2,17 @@
 """vundo: back through restores, forward again, and never over later changes."""
 import json
 import os
+import pty
 import random
 import signal
 import struct
+import subprocess
 
 import pytest
 
 from by_hand import call
-from mounts import NOBODY, QUICK, SECOND, epoch, moment
+from enabling import all_of_terminal
+from mounts import LIMIT, NOBODY, QUICK, SECOND, epoch, moment
 from operations import Operator
 from preload import preloaded
 from test_stopping import IDENTIFY, INTERRUPT, STOPPED
@@ -73,6 +76,51 @@ def test_back_and_forward(steps):
     vundo(steps)
     vundo(steps)
     assert content(steps) == b"3"
+
+
+def test_a_redo_ends_with_the_next_undo(steps):
+    """It has no effect any more, and is not offered again."""
+    vundo(steps)
+    vundo(steps, "--redo")
+    redone = listed(steps)[0]["op"]
+    vundo(steps)
+    assert states(steps) == ["undo", "undone", "undone", "undone", "restore", "restore"]
+    assert "was undone at" in vundo(steps, "--op", redone, status=1) and content(steps) == b"1"
+    vundo(steps)
+    vundo(steps)
+    assert "nothing to undo: the history shows no restore" in vundo(steps, status=1) and content(steps) == b"3"
+    vundo(steps, "--redo")
+    assert content(steps) == b"2"
+
+
+def test_a_name_like_an_option(mount):
+    (mount.path / "-n").write_bytes(b"1")
+    then = moment()
+    (mount.path / "-n").write_bytes(b"2")
+    text = mount.tool("vrevert", "--time", epoch(then), "--", "-n", cwd=mount.path).stdout
+    assert "undo: vrevert ./-n --time " in text and "or:   vundo ./-n\n" in text
+    assert "redo: vundo --redo ./-n\n" in vundo(mount, "./-n")
+    assert (mount.path / "-n").read_bytes() == b"2"
+
+
+def test_a_change_while_it_asks(mount):
+    """A file that is edited before the answer is not removed."""
+    (mount.path / "f").write_bytes(b"1")
+    then = moment()
+    (mount.path / "f").unlink()
+    revert(mount, then, "f")
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen([mount.programs.directory / "vundo"], cwd=mount.path, env=mount.programs.environment(),
+                               stdin=theirs, stderr=theirs, stdout=subprocess.PIPE)
+    asked = b""
+    while b"Remove?" not in asked:
+        asked += os.read(mine, 1000)
+    (mount.path / "f").write_bytes(b"edited")
+    os.write(mine, b"y\n")
+    process.communicate(timeout=LIMIT)
+    said = all_of_terminal(mine, theirs)
+    assert process.returncode == 1 and "f: changed since (" in said and "nothing was changed" in said
+    assert (mount.path / "f").read_bytes() == b"edited"
 
 
 def test_a_restore_ends_redoing(steps):
@@ -388,6 +436,47 @@ def test_interrupted(trees, tmp_path):
     assert "nothing to undo" in vundo(trees, status=1)
     vundo(trees, "--redo")
     assert contents(trees) == [b"old" * 1000] * 10
+
+
+def test_interrupted_and_changed_meanwhile(trees, tmp_path):
+    """It is not finished yet: the changes are named, and nothing is overwritten without --force."""
+    stopped(trees, tmp_path, 6)
+    (trees.path / "t0").write_bytes(b"mine")
+    (trees.path / "t9").write_bytes(b"mine")
+    before = contents(trees)
+    for arguments in ((), ("--op", listed(trees)[-1]["op"])):
+        text = vundo(trees, *arguments, status=1)
+        assert "t0: changed since" in text and "t9: changed since" in text and "nothing was changed" in text
+        assert contents(trees) == before
+    vundo(trees, "--force")
+    assert contents(trees) == [b"new" * 2000] * 10
+    # An undo that has ended, and changes after it, are no reason to do it again.
+    (trees.path / "t5").write_bytes(b"mine")
+    (trees.path / "t6").rename(trees.path / "t7")
+    (trees.path / "t6").write_bytes(b"mine")
+    (trees.path / "t8").unlink()
+    assert "nothing to undo" in vundo(trees, status=1)
+
+
+def test_a_restore_within_an_interrupted_undo(trees, tmp_path):
+    """It is no part of the undo, although that is finished after it."""
+    (trees.path / "t9").write_bytes(b"mine")
+    then = moment()
+    (trees.path / "t9").write_bytes(b"old" * 1000)
+    (trees.path / "t9").chmod(0o600)
+    now = moment()
+    revert(trees, then, ".")
+    stopped(trees, tmp_path, 1, "-n")
+    vundo(trees)
+    revert(trees, now, "t9")
+    oldest = listed(trees)[-1]["op"]
+    stopped(trees, tmp_path, 6, "--op", oldest, "--force")
+    revert(trees, then, "t9")
+    assert "t9: changed since" in vundo(trees, "--op", oldest, status=1)
+    vundo(trees, "--op", oldest, "--force")
+    assert contents(trees) == [b"new" * 2000] * 10
+    assert "t9: changed since" in vundo(trees, "--op", [e["op"] for e in listed(trees) if e.get("inverts") == oldest][0],
+                                        status=1)
 
 
 def test_interrupted_and_turned_round(trees, tmp_path):

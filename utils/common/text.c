@@ -179,5 +179,8 @@ char *wb_text_cut(const char *text, unsigned width)
 
 char *wb_text_shell(const char *word)
 {
-    return wb_quote_word(word);
+    /* A path that begins with "-" would be an option. */
+    g_autofree char *path = *word == '-' ? g_strconcat("./", word, NULL) : NULL;
+
+    return wb_quote_word(path ? path : word);
 }

@@ -70,29 +70,50 @@ static struct revert_request request_of(const struct inversion *inversion, bool 
                                    .extent_data = restore->paths};
 }
 
+struct remaining {
+    const struct wb_changed *covered; /* paths that others changed since then */
+    uint64_t actions;
+};
+
+/* Attributes that cannot be set now could not be set then. */
+static void count_remaining(void *data, const struct revert_event *event)
+{
+    struct remaining *remaining = data;
+
+    if (event->kind == REVERT_EVENT_ACTION && event->action != REVERT_SET &&
+        wb_changed_extent(remaining->covered, event->path) != REVERT_ITSELF)
+        remaining->actions++;
+}
+
 bool is_unfinished(const struct vundo *vundo, struct restore *restore)
 {
+    struct wb_changed *covered = wb_changed_new();
+    struct remaining remaining = {covered, 0};
+    struct revert_listener listener = {.event = count_remaining, .data = &remaining};
     g_autoptr(GPtrArray) later = NULL;
     struct inversion inversion;
     struct revert_request request;
-    struct revert_result result = {.failed = 0};
-    uint64_t actions = 0;
+    struct revert_result result = {.interrupted = false};
+    bool known;
     int error;
 
     restore_find_links(vundo->place->mount, restore);
-    later = overlaps_find(vundo->place->mount, vundo->restores, restore, &error);
-    /* Others changed it since then, so the undo had ended for them. */
-    if (!later || later->len > 0)
-        return false;
-    if (inversion_begin(&inversion, vundo, restore) == WB_EXIT_OK) {
-        request = request_of(&inversion, true, NULL);
+    later = overlaps_find(vundo->place->mount, vundo->restores, restore, covered, &error);
+    known = later != NULL;
+    /* Which paths a change by another name, or one that was not recorded, concerns is not known. */
+    for (guint i = 0; known && i < later->len; i++) {
+        const struct overlap *overlap = later->pdata[i];
+
+        known = !overlap->by_object && !overlap->gap;
+    }
+    if (known && inversion_begin(&inversion, vundo, restore) == WB_EXIT_OK) {
+        request = request_of(&inversion, true, &listener);
         wb_revert_run(&request, &result);
     }
-    inversion_end(&inversion);
-    /* Attributes that cannot be set now could not be set then. */
-    for (int i = 0; i < REVERT_ACTIONS; i++)
-        actions += i == REVERT_SET ? 0 : result.counts[i];
-    return actions > 0 && !result.interrupted;
+    if (known)
+        inversion_end(&inversion);
+    wb_changed_free(covered);
+    return known && remaining.actions > 0 && !result.interrupted;
 }
 
 /* ---- later changes -------------------------------------------------------------------------------- */
@@ -118,7 +139,7 @@ static int check_overlaps(const struct vundo *vundo, const struct restore *resto
 
     if (vundo->force)
         return WB_EXIT_OK;
-    found = overlaps_find(vundo->place->mount, vundo->restores, restore, &error);
+    found = overlaps_find(vundo->place->mount, vundo->restores, restore, NULL, &error);
     if (!found)
         return error == -EINTR ? WB_EXIT_FAILED : wb_cli_fail(vundo->place->given, "%s", wb_errno_text(error));
     for (guint i = 0; i < MIN(found->len, SHOWN_MAX); i++)
@@ -175,7 +196,9 @@ void invert(const struct vundo *vundo, struct restore *restore)
         report.place = &inversion.top;
         report.when = inversion.then.when;
         announce(vundo, restore);
-        if (!vundo->ask || wb_revert_confirm(&report, &request)) {
+        /* Files may change while the question waits for its answer. */
+        if (!vundo->ask ||
+            (wb_revert_confirm(&report, &request) && check_overlaps(vundo, restore) == WB_EXIT_OK)) {
             wb_revert_report_begin(&report);
             wb_progress_begin();
             wb_revert_run(&request, &result);

@@ -52,16 +52,21 @@ static bool is_at(const struct restore *restore, const char *given, bool names)
     return extent == REVERT_ITSELF || (extent == REVERT_BELOW && (names || unknown));
 }
 
-static bool overlaps(const struct restore *restore, const struct wb_change *change)
+static bool overlaps_path(const struct restore *restore, const struct wb_change *change)
 {
     const struct wb_control_change *entry = change->entry;
     bool names = entry->existed_before != entry->exists_after || *change->other ||
                  entry->flags & WB_CONTROL_CHANGE_GAP;
+
+    return is_at(restore, change->path, names) || (*change->other && is_at(restore, change->other, true));
+}
+
+static bool overlaps_object(const struct restore *restore, const struct wb_change *change)
+{
     char object[RESTORE_OBJECT_MAX];
 
-    if (is_at(restore, change->path, names) || (*change->other && is_at(restore, change->other, true)))
-        return true;
-    return restore_object(entry->ino, entry->birth, object) && g_hash_table_contains(restore->objects, object);
+    return restore_object(change->entry->ino, change->entry->birth, object) &&
+           g_hash_table_contains(restore->objects, object);
 }
 
 static struct overlap *overlap_new(const struct wb_change *change)
@@ -76,6 +81,15 @@ static struct overlap *overlap_new(const struct wb_change *change)
     overlap->pid = change->pid;
     overlap->gap = change->entry->flags & WB_CONTROL_CHANGE_GAP;
     return overlap;
+}
+
+static void cover(struct wb_changed *covered, const struct wb_change *change)
+{
+    if (!covered)
+        return;
+    wb_changed_add(covered, change->path, true);
+    if (*change->other)
+        wb_changed_add(covered, change->other, true);
 }
 
 /* ---- files with several names ----------------------------------------------------------------------- */
@@ -105,6 +119,7 @@ static bool add_linked(void *data, const char *path)
         g_free(key);
         g_free(overlap->path);
         overlap->path = g_strdup(path);
+        overlap->by_object = true;
         g_ptr_array_add(linked->found, overlap);
     }
     return wb_cli_interrupted();
@@ -121,7 +136,7 @@ static void note_linked(struct linked *linked, const struct wb_change *change)
 }
 
 GPtrArray *overlaps_find(const struct wb_mount *mount, const GPtrArray *restores, const struct restore *restore,
-                         int *error)
+                         struct wb_changed *covered, int *error)
 {
     g_autoptr(GPtrArray) found = g_ptr_array_new_with_free_func(overlap_free);
     g_autoptr(GHashTable) paths = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
@@ -134,12 +149,21 @@ GPtrArray *overlaps_find(const struct wb_mount *mount, const GPtrArray *restores
     int r;
 
     while ((r = wb_change_walk_next(walk, &change)) == 0 && held <= WB_HELD_MAX) {
+        bool by_path;
+
         if (has_no_effect(restores, restore, &change))
             continue;
-        if (!overlaps(restore, &change)) {
+        by_path = overlaps_path(restore, &change);
+        if (!by_path && !overlaps_object(restore, &change)) {
             note_linked(&linked, &change);
-        } else if (g_hash_table_add(paths, g_strdup(change.path))) {
-            g_ptr_array_add(found, overlap_new(&change));
+            continue;
+        }
+        cover(covered, &change);
+        if (g_hash_table_add(paths, g_strdup(change.path))) {
+            struct overlap *overlap = overlap_new(&change);
+
+            overlap->by_object = !by_path;
+            g_ptr_array_add(found, overlap);
             held += change.entry->size + strlen(change.command);
         }
     }

@@ -247,6 +247,22 @@ static void join(struct restore *first, struct restore *second)
     first->top = wb_changed_top(first->paths);
 }
 
+/* An undo of a restore takes the effect of its redo away, too, if it was redone before. */
+static void end_redos(const GPtrArray *restores, guint from, struct restore *undo)
+{
+    if (!undo->inverts)
+        return;
+    for (guint i = from + 1; i < restores->len && restores->pdata[i] != undo->inverts; i++) {
+        struct restore *restore = restores->pdata[i];
+
+        for (struct restore *at = restore; at->inverts && at->inverts->inverts && !restore->undone_by;
+             at = at->inverts->inverts) {
+            if (at->inverts->inverts == undo->inverts)
+                restore->undone_by = undo;
+        }
+    }
+}
+
 static void relate(GPtrArray *restores)
 {
     for (guint i = restores->len; i-- > 0;) {
@@ -261,6 +277,7 @@ static void relate(GPtrArray *restores)
         }
         restore->inverts = inverts;
         take_effect(restore, restore->first);
+        end_redos(restores, i, restore);
     }
 }
 
@@ -325,14 +342,21 @@ const char *restore_short_id(const GPtrArray *restores, const struct restore *re
     return text;
 }
 
+/* Of an undo that one process began and another one finished. A restore between the two is not a part of it. */
+static bool inverts_the_same(const struct restore *restore, const struct wb_change *change)
+{
+    g_autofree char *text = restore->inverts_text ? op_of(change->command) : NULL;
+
+    return text && kind_of(change->command) == 1 && strcmp(text, restore->inverts_text) == 0;
+}
+
 struct restore *restore_of(const GPtrArray *restores, const struct wb_change *change)
 {
     for (guint i = 0; kind_of(change->command) >= 0 && i < restores->len; i++) {
         struct restore *restore = restores->pdata[i];
 
         if (restore->first <= change->entry->when && change->entry->when <= restore->last &&
-            restore->uid == change->uid &&
-            (restore->pid == change->pid || restore->inverts_text))
+            restore->uid == change->uid && (restore->pid == change->pid || inverts_the_same(restore, change)))
             return restore;
     }
     return NULL;
