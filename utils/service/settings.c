@@ -472,7 +472,8 @@ int wb_settings_write(struct wb_settings *settings, const char *text)
 
     flock(settings->store_fd, LOCK_UN);
     if (!unchanged)
-        return wb_cli_fail(settings->path, "it was changed meanwhile by another program; nothing was changed, try again");
+        return wb_cli_fail(settings->path, "it was changed meanwhile by another program; nothing was changed, try "
+                           "again");
     if (r < 0)
         return wb_cli_fail(settings->path, "cannot be written (%s); nothing was changed", wb_errno_text(-r));
     g_free(settings->text);

@@ -29,7 +29,7 @@ static int read_root(int dir_fd, struct wb_object *ret)
     return r < 0 ? r : 0;
 }
 
-/* Whether the root of the tree is the one that the header names. A copy of a tree leads to the store of the original. */
+/* The root of the tree has to be the one in the header: a copy of a tree leads to the store of the original. */
 static int check_root(int src_fd, int dir_fd, const char *tree, const char *store, struct wb_error *why)
 {
     struct wb_identities *identities = NULL;
