@@ -458,6 +458,27 @@ def test_interrupted_and_changed_meanwhile(trees, tmp_path):
     assert "nothing to undo" in vundo(trees, status=1)
 
 
+@pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "user"])
+def test_interrupted_with_attributes_left(maker, user):
+    """They are a part of the undo, too, where the caller can set them."""
+    mount = maker.mount("allow_other")
+    (mount.path / "d").mkdir()
+    files = [mount.path / "d" / f"f{number}" for number in range(10)]
+    for path in (mount.path / "d", *files):
+        path.exists() or path.write_bytes(b"x")
+        os.chown(path, *(user or (0, 0)))
+    then = moment()
+    for path in files:
+        path.chmod(0o600)
+    mount.tool("vrevert", "d", "--time", epoch(then), cwd=mount.path, user=user)
+    with preloaded(maker.scratch, INTERRUPT, STOP_COMMAND=IDENTIFY, STOP_AT=6):
+        vundo(mount, status=STOPPED, user=user, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    assert 0 < sum(path.stat().st_mode & 0o777 == 0o600 for path in files) < 10
+    vundo(mount, user=user)
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert "nothing to undo" in vundo(mount, status=1, user=user)
+
+
 def test_a_restore_within_an_interrupted_undo(trees, tmp_path):
     """It is no part of the undo, although that is finished after it."""
     (trees.path / "t9").write_bytes(b"mine")

@@ -8,8 +8,11 @@
 #include "common/revert_report.h"
 #include "common/text.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Overlaps that are printed one by one. */
 #define SHOWN_MAX 10
@@ -71,27 +74,43 @@ static struct revert_request request_of(const struct inversion *inversion, bool 
 }
 
 struct remaining {
+    const struct inversion *inversion;
     const struct wb_changed *covered; /* paths that others changed since then */
     uint64_t actions;
 };
 
-/* Attributes that cannot be set now could not be set then. */
+/* Attributes that cannot be set now could not be set then: for a user, those of others, and the owner of a file. */
+static bool can_set(const struct inversion *inversion, const char *path)
+{
+    const struct wb_mount *mount = inversion->top.mount;
+    g_autofree char *source = NULL;
+    struct stat now, then;
+
+    if (geteuid() == 0)
+        return true;
+    return wb_moment_path(mount, path, inversion->then.when, &source) == 0 &&
+           fstatat(mount->root_fd, *path ? path : ".", &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstatat(mount->root_fd, source, &then, AT_SYMLINK_NOFOLLOW) == 0 && now.st_uid == geteuid() &&
+           now.st_uid == then.st_uid && now.st_gid == then.st_gid;
+}
+
 static void count_remaining(void *data, const struct revert_event *event)
 {
     struct remaining *remaining = data;
 
-    if (event->kind == REVERT_EVENT_ACTION && event->action != REVERT_SET &&
-        wb_changed_extent(remaining->covered, event->path) != REVERT_ITSELF)
+    if (event->kind == REVERT_EVENT_ACTION &&
+        wb_changed_extent(remaining->covered, event->path) != REVERT_ITSELF &&
+        (event->action != REVERT_SET || can_set(remaining->inversion, event->path)))
         remaining->actions++;
 }
 
 bool is_unfinished(const struct vundo *vundo, struct restore *restore)
 {
     struct wb_changed *covered = wb_changed_new();
-    struct remaining remaining = {covered, 0};
+    struct inversion inversion;
+    struct remaining remaining = {&inversion, covered, 0};
     struct revert_listener listener = {.event = count_remaining, .data = &remaining};
     g_autoptr(GPtrArray) later = NULL;
-    struct inversion inversion;
     struct revert_request request;
     struct revert_result result = {.interrupted = false};
     bool known;
