@@ -4,6 +4,7 @@
 #include "client/fd.h"
 #include "common/cli.h"
 #include "common/mount.h"
+#include "common/text.h"
 #include "service/fstab.h"
 #include "service/program.h"
 #include <errno.h>
@@ -346,7 +347,7 @@ static uid_t find_owner(const struct wb_unit *unit)
 
 int wb_unit_check_owner(const struct wb_unit *unit)
 {
-    g_autofree char *path = NULL;
+    g_autofree char *path = NULL, *word = NULL;
     uid_t uid = geteuid() == 0 ? find_owner(unit) : 0;
     const struct passwd *owner = uid != 0 ? getpwuid(uid) : NULL;
 
@@ -355,8 +356,9 @@ int wb_unit_check_owner(const struct wb_unit *unit)
     path = g_strdup_printf("%s%s/.config/systemd/user/%s", unit->root, owner->pw_dir, unit->name);
     if (!exists(path))
         return 0;
-    return wb_cli_fail(unit->directory, "%s enabled it (%s), so that user has to disable it: wayback disable",
-                       owner->pw_name, path);
+    word = wb_text_shell(unit->directory);
+    return wb_cli_fail(unit->directory, "%s enabled it (%s), so that user has to disable it: wayback disable %s",
+                       owner->pw_name, path, word);
 }
 
 /* Another source at the same place; names that are too long. */

@@ -252,11 +252,13 @@ static int check_mount(void)
 {
     g_autoptr(GPtrArray) list = wb_listed_mounts();
     const struct wb_listed *listed = wb_listed_of(list, unit.directory);
+    g_autofree char *word = NULL;
 
     if (!listed || !wb_listed_is_wayback(listed) || strcmp(listed->source, listed->point) == 0)
         return 0;
+    word = wb_text_shell(listed->point);
     return wb_cli_fail(unit.directory, "it is in the mount %s of %s, which is not in place; to end that mount: wayback "
-                       "unmount %s", listed->point, listed->source, listed->point);
+                       "unmount %s", listed->point, listed->source, word);
 }
 
 static int check_part(void)

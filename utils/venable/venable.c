@@ -267,6 +267,7 @@ static int restart(struct wb_mount *mount)
 static void put_back(enum wb_way now, const char *text, bool was_mounted)
 {
     bool is_mounted = wb_unit_is_mounted(unit.directory);
+    g_autofree char *word = wb_text_shell(unit.directory);
 
     if (now == WB_WAY_NONE)
         wb_unit_remove(&unit, way);
@@ -275,7 +276,7 @@ static void put_back(enum wb_way now, const char *text, bool was_mounted)
     g_free(unit.options);
     unit.options = g_strdup(former_options ? former_options : "");
     if (was_mounted && !is_mounted && (now == WB_WAY_NONE || wb_unit_start(&unit, way) != 0))
-        wb_cli_fail(unit.directory, "it is not mounted any more, so nothing is recorded; run: wayback enable");
+        wb_cli_fail(unit.directory, "it is not mounted any more, so nothing is recorded; run: wayback enable %s", word);
     else
         wb_cli_warn(unit.directory, now == WB_WAY_NONE ? "nothing was enabled" : "it is enabled as it was before");
 }
@@ -286,8 +287,11 @@ static int mount_now(struct wb_mount *mount, enum wb_unit_change change)
 
     if (mount && change == WB_UNIT_CHANGED)
         return restart(mount);
-    if (mount && change == WB_UNIT_NEW)
-        printf("%s is mounted already, by process %u\n", unit.directory, mount->hello.pid);
+    if (mount && change == WB_UNIT_NEW) {
+        g_autofree char *shown = wb_text_printable(unit.directory);
+
+        printf("%s is mounted already, by process %u\n", shown, mount->hello.pid);
+    }
     if (mount)
         return 0;
     r = dry_run ? 0 : wb_unit_start(&unit, way);
@@ -339,6 +343,7 @@ static int set_policy(void)
 static int check_policy(bool mounted)
 {
     const char *const pairs[] = {"keep", keep, "max-size", max_size, NULL};
+    g_autofree char *word = wb_text_shell(unit.directory);
     g_autofree char *tree = mounted ? g_strdup(unit.directory) : wb_tree_above(unit.directory), *text = NULL;
     struct wb_settings settings;
     int r;
@@ -347,7 +352,8 @@ static int check_policy(bool mounted)
         return 0;
     r = wb_settings_open(unit.directory, &settings);
     if (r == 0 && !(text = wb_settings_with(settings.text, settings.path, pairs)))
-        r = wb_cli_fail(unit.directory, "nothing was changed; correct these mistakes first: wayback config");
+        r = wb_cli_fail(unit.directory, "nothing was changed; correct these mistakes first: wayback config %s edit",
+                        word);
     wb_settings_clear(&settings);
     return r;
 }
