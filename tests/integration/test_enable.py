@@ -4,6 +4,7 @@ import os
 import pty
 import pwd
 import shutil
+import signal
 import subprocess
 import time
 
@@ -434,6 +435,25 @@ def test_another_store_is_not_left_to_the_next_boot(machine, maker):
         said = one.enable("-o", f"store={maker.tree()}", status=1)
     assert "another store needs a new mount, and the present one is in use by " in said and "as it was before" in said
     assert one.files() == before and one.is_mounted()
+
+
+@pytest.mark.parametrize("verb", ["daemon-reload", "enable", "restart"])
+def test_interrupted(machine, verb):
+    """Ctrl-C ends systemctl as well: nothing is left, and one line says so."""
+    one = machine(systemd=True)
+    before = one.files()
+    real = one.root / "bin/systemctl"
+    real.rename(one.root / "bin/systemctl-real")
+    one.script("bin/systemctl", f'#!/bin/sh\ncase $* in {verb}*) [ -e "$0.once" ] || {{ : >"$0.once"; kill -INT $PPID $$; }};; esac\n'
+                                f'exec {one.root}/bin/systemctl-real "$@"\n')
+    result = subprocess.run(one.command(one.programs.directory / "venable", "--root", one.root, one.directory),
+                            check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT,
+                            env=one.environment(), cwd="/", stdin=subprocess.DEVNULL,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    assert result.returncode == 130 and "nothing was enabled" in result.stdout
+    assert result.stdout.count("stopped; run the same command again to complete it") == 1
+    assert one.files() == before and not one.is_mounted()
+    assert "tested: " in one.enable()
 
 
 @pytest.mark.parametrize("fails", ["daemon-reload", "enable", "restart"])

@@ -400,7 +400,7 @@ static int act(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    int r = wb_cli_begin(&cli, options, &argc, &argv);
+    int r = wb_cli_begin(&cli, options, &argc, &argv), end;
 
     if (r >= 0)
         return r;
@@ -411,5 +411,6 @@ int main(int argc, char **argv)
     if (r == 0)
         r = act(argc, argv);
     wb_settings_clear(&settings);
-    return MAX(r, wb_cli_end());
+    end = wb_cli_end();
+    return MAX(r, end);
 }

@@ -336,7 +336,7 @@ static int carry_out(void)
 int main(int argc, char **argv)
 {
     g_autofree char *directory = NULL;
-    int r = wb_cli_begin(&cli, options, &argc, &argv), error;
+    int r = wb_cli_begin(&cli, options, &argc, &argv), error, end;
 
     if (r >= 0)
         return r;
@@ -355,5 +355,6 @@ int main(int argc, char **argv)
     r = carry_out();
     wb_settings_clear(&settings);
     wb_unit_clear(&unit);
-    return MAX(r, wb_cli_end());
+    end = wb_cli_end();
+    return MAX(r, end);
 }

@@ -476,7 +476,7 @@ int main(int argc, char **argv)
     g_autofree char *directory = NULL, *chosen = NULL;
     enum wb_way now;
     struct stat st;
-    int r = wb_cli_begin(&cli, options, &argc, &argv);
+    int r = wb_cli_begin(&cli, options, &argc, &argv), end;
 
     if (r >= 0)
         return r;
@@ -501,5 +501,6 @@ int main(int argc, char **argv)
         r = carry_out(now);
     wb_unit_clear(&unit);
     g_free(former_options);
-    return MAX(r, wb_cli_end());
+    end = wb_cli_end();
+    return MAX(r, end);
 }
