@@ -395,6 +395,16 @@ def test_forget_history_of_a_copy(machine, maker):
     assert not store.exists()
 
 
+def test_a_store_that_cannot_be_read_is_not_removed(machine, maker):
+    one, store = machine(systemd=False), maker.tree()
+    one.enable("-o", f"store={store}")
+    one.disable()
+    (store / "header").write_bytes(b"x" * 64)
+    before = sorted(os.listdir(store))
+    said = one.disable("--forget-history", "-y", status=1)
+    assert f"or remove that store and {one.directory}/.wayback by hand" in said and sorted(os.listdir(store)) == before
+
+
 def test_an_interrupted_removal_is_continued(machine, maker):
     """The header goes last: the same command removes the rest."""
     one, store = machine(systemd=False), maker.tree()

@@ -45,9 +45,9 @@ static int check_root(int src_fd, int dir_fd, const char *tree, const char *stor
     wb_identities_free(identities);
     if (r < 0)
         return wb_error_set(why, r,
-                            "it is unknown whether the store %s belongs to %s (%s); run vfsck, or remove both "
-                            "directories by hand",
-                            store, tree, g_strerror(-r));
+                            "it is unknown whether the store %s belongs to %s (%s); run vfsck, or remove that store "
+                            "and %s/" WB_STORE_NAME " by hand",
+                            store, tree, g_strerror(-r), tree);
     if (r == 0)
         return wb_error_set(why, -EXDEV,
                             "the store %s belongs to another tree (%s was copied, moved or restored); nothing was "
