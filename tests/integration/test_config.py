@@ -11,6 +11,7 @@ import pytest
 
 from enabling import all_of_terminal
 from mounts import LIMIT, NOBODY, mounted_at, run
+from preload import preloaded
 
 
 @pytest.fixture(name="place")
@@ -243,3 +244,60 @@ def test_a_daemon_on_a_terminal_stays(maker):
         os.close(theirs)
         os.close(mine)
     assert daemon.returncode == 0
+
+
+OTHER_PROCESS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const char *named(void)
+{
+    return getenv("NAMED") && getenv("WHILE") && access(getenv("WHILE"), F_OK) == 0 ? getenv("NAMED") : NULL;
+}
+
+/* The daemon names another process as itself, while that file is there. */
+pid_t getpid(void)
+{
+    return named() ? (pid_t)atoi(named()) : (pid_t)syscall(SYS_getpid);
+}
+
+ssize_t readlink(const char *path, char *text, size_t size)
+{
+    if (named() && strcmp(path, "/proc/self") == 0)
+        return snprintf(text, size, "%s", named());
+    return ((ssize_t (*)(const char *, char *, size_t))dlsym(RTLD_NEXT, "readlink"))(path, text, size);
+}
+"""
+
+
+def test_root_believes_no_server_that_names_a_process_of_another_user(maker):
+    """It would write into a directory that such a process has open, and send it a signal."""
+    victim = maker.scratch / "victim"
+    victim.mkdir()
+    victim.chmod(0o755)
+    holder = subprocess.Popen(["python3", "-c", f"""
+import os, time
+fd = os.open({str(victim)!r}, os.O_RDONLY)
+for number in range(3, 64):
+    number != fd and os.dup2(fd, number, inheritable=True)
+print("ready", flush=True)
+time.sleep(1000)
+"""], stdout=subprocess.PIPE, text=True, user=NOBODY[0], group=NOBODY[1], extra_groups=[])
+    try:
+        assert holder.stdout.readline() == "ready\n"
+        with preloaded(maker.scratch, OTHER_PROCESS, NAMED=holder.pid, WHILE=maker.scratch / "while"):
+            mount = maker.mount()
+        (victim / ".wayback").mkdir()
+        (maker.scratch / "while").touch()
+        said = config(mount, mount.path, "set", "keep", "3d", status=1)
+        (maker.scratch / "while").unlink()
+        assert "not of the user who mounted it" in said
+        assert list(victim.rglob("*.conf*")) == [] and holder.poll() is None
+    finally:
+        holder.kill()
+        holder.wait()

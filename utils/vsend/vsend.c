@@ -55,9 +55,9 @@ static const struct wb_cli cli = {
     .summary = "Copies a tree with its whole history to another place, or the changes since the last time: with --to "
                "directly, else as a stream on standard output for vreceive. SRC is the tree or its mount point; it may "
                "be changed meanwhile.",
-    .examples = "  vsend --to /backup/docs SRC                 copy the tree with its history; later: update the copy\n"
+    .examples = "  vsend --to COPY SRC                         copy the tree with its history; later: update the copy\n"
                 "  vsend --to host:docs SRC                    the same, on another machine\n"
-                "  vsend --to host:docs --follow SRC           keep the copy up to date until interrupted\n"
+                "  vsend --follow --to host:docs SRC           keep the copy up to date until interrupted\n"
                 "  vsend SRC > FILE                            a stream, for vreceive\n"
                 "  vsend --since \"$(vreceive --status COPY)\" SRC | vreceive COPY\n"
                 "                                              the same as --to, by hand\n",
