@@ -47,17 +47,6 @@ static char *destination(const struct find *find, const char *path, const struct
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void add_time(JsonBuilder *builder, const char *key, int64_t when)
-{
-    g_autofree char *words = g_strconcat(key, "_time", NULL);
-    char text[WB_WHEN_TEXT_MAX];
-
-    if (when == 0)
-        return;
-    wb_json_int(builder, key, when);
-    wb_json_string(builder, words, wb_when_print_iso(when, text));
-}
-
 static void show_json(const struct find *find, GString *out, const char *path, const struct entry *entry,
                       const struct span *span, unsigned index, int64_t back)
 {
@@ -71,8 +60,8 @@ static void show_json(const struct find *find, GString *out, const char *path, c
     wb_json_string(builder, "path", whole);
     wb_json_string(builder, "status", status_of(span));
     wb_json_string(builder, "type", wb_text_type(span->mode));
-    add_time(builder, "first", span->first);
-    add_time(builder, "last", span->last);
+    wb_json_time(builder, "first", span->first);
+    wb_json_time(builder, "last", span->last);
     wb_json_bool(builder, "before_history", span->first == 0);
     if (!S_ISDIR(span->mode))
         wb_json_int(builder, "size", (int64_t)span->size);
@@ -89,8 +78,8 @@ static void show_json(const struct find *find, GString *out, const char *path, c
     if (command)
         wb_json_string(builder, "restore", command);
     json_builder_end_object(builder);
-    text = wb_json_text(builder);
-    g_string_append_printf(out, "%s\n", text);
+    text = wb_json_entry_text(builder);
+    g_string_append(out, text);
 }
 
 /* ---- for people ------------------------------------------------------------------------------ */
@@ -164,12 +153,12 @@ static void show_gap_json(const struct find *find, GString *out, const char *pat
     wb_json_string(builder, "path", *whole ? whole : ".");
     wb_json_string(builder, "status", "gap");
     wb_json_string(builder, "type", "directory");
-    add_time(builder, "first", gap->since);
-    add_time(builder, "last", gap->open ? 0 : gap->until);
+    wb_json_time(builder, "first", gap->since);
+    wb_json_time(builder, "last", gap->open ? 0 : gap->until);
     wb_json_string(builder, "detail", gap->reason);
     json_builder_end_object(builder);
-    text = wb_json_text(builder);
-    g_string_append_printf(out, "%s\n", text);
+    text = wb_json_entry_text(builder);
+    g_string_append(out, text);
 }
 
 void find_show_gap(struct find *find, GString *out, const char *path, const struct gap *gap)

@@ -36,6 +36,7 @@ static const struct wb_cli cli = {
     .plain = true,
     .timeless = true,
     .path_word = "SRC",
+    .writes_stream = true,
     .arguments = "SRC",
     .summary = "Writes a tree with its whole history, or the changes since it was sent last, to standard output, "
                "for vreceive at another place. SRC is the tree or its mount point; it may be changed meanwhile.",
@@ -49,21 +50,19 @@ static const struct wb_cli cli = {
     .paths_max = 1,
 };
 
-/* Standard output is the stream. */
 static void print_json(const struct wb_copy_result *result)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
 
     json_builder_begin_object(builder);
-    wb_json_int(builder, "since", result->since);
-    wb_json_int(builder, "until", result->until);
+    wb_json_time(builder, "since", result->since);
+    wb_json_time(builder, "until", result->until);
     wb_json_int(builder, "bytes", (int64_t)result->bytes);
     wb_json_int(builder, "records", (int64_t)result->records);
     wb_json_int(builder, "objects", (int64_t)result->objects);
     wb_json_int(builder, "missing", (int64_t)result->missing);
     json_builder_end_object(builder);
-    wb_json_print(stderr, builder);
-    fputc('\n', stderr);
+    wb_json_document(builder);
 }
 
 /* Returns false if the reader has closed the stream; without changes there is no write that would fail. */

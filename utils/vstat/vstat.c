@@ -71,9 +71,8 @@ static int64_t list(const struct wb_place *place, const struct show *show)
     while ((limit < 0 || count < limit) && !wb_cli_interrupted() && !ferror(stdout) &&
            (r = wb_version_walk_next(walk, &version)) == 0) {
         if (json) {
-            fputs(count > 0 ? ",\n  " : "\n  ", stdout);
             show_json(builder, version);
-            wb_json_print(stdout, builder);
+            wb_json_list_add(builder);
         } else {
             show_row(table, show, version);
         }
@@ -156,22 +155,25 @@ static void show_path(const char *path, bool several, bool first)
                since_text || until_text ? " in that time" : "; it has not changed since the history began");
 }
 
-static void show_path_json(const char *path, bool first)
+static void show_path_json(const char *path)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
-    g_autofree char *literal = wb_json_literal(path);
+    g_autoptr(JsonBuilder) builder = json_builder_new();
     struct show show = {0};
     bool directory, known;
     int64_t r;
 
-    printf("%s{\"path\":%s,\"versions\":[", first ? "" : ",\n", literal);
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", path);
+    json_builder_end_object(builder);
+    wb_json_list_begin(builder, "versions");
     known = place && times_are_known(place);
     r = known ? probe(place, &directory) : 1;
     if (r == 0)
         r = list(place, &show);
     if (r < 0)
         fail(path, r);
-    printf("]%s}", r < 0 || !known ? ",\"error\":true" : "");
+    wb_json_list_end(NULL);
 }
 
 int main(int argc, char **argv)
@@ -182,16 +184,12 @@ int main(int argc, char **argv)
         r = check_options() ?: -1;
     if (r >= 0)
         return r;
-    if (json && argc > 2)
-        putchar('[');
     for (int i = 1; i < argc && !wb_cli_interrupted() && !ferror(stdout); i++) {
         if (json)
-            show_path_json(argv[i], i == 1);
+            show_path_json(argv[i]);
         else
             show_path(argv[i], argc > 2, i == 1);
     }
-    if (json)
-        puts(argc > 2 ? "]" : "");
     r = wb_cli_end();
     return r == WB_EXIT_OK && wrong_usage ? WB_EXIT_USAGE : r;
 }
