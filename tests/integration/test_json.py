@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from enabling import Machine
 from mounts import TOOLS, epoch, moment
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/json.md"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}[+-]\d\d:\d\d")
 EPOCH = re.compile(r"\d+\.\d{9}")
 EXACT = 1 << 53  # larger integers are changed by readers that use doubles
-WITHOUT = {"venable", "vdisable"}  # as the page says
+ELSEWHERE = {"vsend", "vreceive", "venable", "vdisable"}  # what these do has tests of its own below
 ERRORS = {"error", "errors", "errors_left_out"}
 
 
@@ -292,6 +293,7 @@ def failures(scene):
         ("vdump", "vdump", "no"), ("vfsck", "vfsck", source / "no"), ("vfsck", "vfsck", source / "d"), ("vfsck", "vfsck", top / "d"),
         ("vstore status", "vstore status", scene.scratch), ("vstore move", "vstore move", source, top / "inside"),
         ("vreceive", "vreceive", scene.scratch / "copy"), ("vreceive --status", "vreceive", "--status", source),
+        ("venable", "venable", "no"), ("vdisable", "vdisable", "no"), ("venable", "venable", "--keep", "never so long", scene.new("place")),
         ("vstat", "wayback list", "no"), ("vfsck", "wayback check", source / "d"), ("vrevert", "wayback restore", "no", "-t", time),
     ]
 
@@ -312,7 +314,7 @@ def test_each_tool_that_works(scene):
             assert "error" not in document, command
             check_document(heading, document)
         seen.add(command[0].split(" ")[0])
-    assert seen >= set(TOOLS) - WITHOUT - {"vsend", "vreceive"}
+    assert seen >= set(TOOLS) - ELSEWHERE
 
 
 def test_several_paths_are_as_many_lines(scene):
@@ -335,10 +337,10 @@ def test_each_tool_that_fails(scene):
         if command[:2] != ["wayback", "--check-config"]:
             assert error["message"].split("'")[0].encode() in plain.stderr, (command, plain)
         seen.add(command[0].split(" ")[0])
-    assert seen >= set(TOOLS) - WITHOUT - {"vsend"}
+    assert seen >= set(TOOLS) - {"vsend"}
 
 
-@pytest.mark.parametrize("tool", sorted(set(TOOLS) - WITHOUT - {"vsend"}))
+@pytest.mark.parametrize("tool", sorted(set(TOOLS) - {"vsend"}))
 def test_wrong_arguments(mount, tool):
     """vsnap and vstore have verbs; a wrong option is found before those."""
     for arguments in (["--no-such-option"], ["--json", "--no-such-option"]):
@@ -435,6 +437,21 @@ def test_editing(scene, tmp_path):
         (document,) = parsed(result.stdout)
         check_document("vconfig edit", document)
         assert document["changed"] is changed
+
+
+def test_enabling(maker):
+    one = Machine(maker, systemd=False)
+    try:
+        for words, steps in (("enable -n", ["add-line", "mount"]), ("enable --keep 30d", ["add-line", "mount", "set"]),
+                             ("enable", []), ("disable -n", ["unmount", "remove"]), ("disable", ["unmount", "remove"]),
+                             ("disable", []), ("disable -y --forget-history", ["remove"])):
+            verb, *options = words.split()
+            (document,) = parsed(one.call(f"v{verb}", "--json", *options, one.directory).encode())
+            check_document(f"v{verb}", document)
+            assert [one_step["step"] for one_step in document["steps"]] == steps, words
+            assert document.get("tested", False) == (verb == "enable" and "-n" not in options), words
+    finally:
+        one.close()
 
 
 def test_a_follower_prints_a_line_for_each_change(scene):
@@ -563,14 +580,14 @@ def test_names(scene, name):
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_tools_without_json_are_named(mount, tool):
+def test_each_tool_has_it(mount, tool):
     verbs = {"vsnap": ("create", "list", "show", "diff", "view", "rename", "delete")}.get(tool, (None,))
     for verb in verbs:
         text = call(mount, tool, *([verb] if verb else []), "--help").stdout
-        assert (b"--json" in text) == (tool not in WITHOUT)
+        assert b"--json" in text
         assert verb in (None, "show") or f"{tool} {verb}" in TABLES
 
 
 def test_manual_pages_point_here():
-    for tool in set(TOOLS) - WITHOUT:
+    for tool in TOOLS:
         assert "docs/json.md" in (PAGE.parent / f"man/{tool}.1").read_text(encoding="utf-8"), tool
