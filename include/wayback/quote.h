@@ -22,6 +22,9 @@ size_t wb_quote_into(char *to, size_t size, const char *bytes);
 /* One word of a shell: unquoted, in '...', or, if it has such characters, in $'...' with \NNN for each byte of them. */
 char *wb_quote_word(const char *bytes);
 
+/* The version of the JSON that all programs print; docs/json.md describes it. */
+#define WB_JSON_SCHEMA 1
+
 /* JSON text in UTF-8, which may contain such characters only in its strings: replaces them by \uNNNN. */
 char *wb_quote_json(const char *json);
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from mounts import LIMIT, Mount, epoch, moment, mounted_at, run
+from mounts import LIMIT, Mount, epoch, moment, mounted_at, nanoseconds, run
 from scene import SHORT, make_scene, secret_of
 from treestate import differences, state_of
 
@@ -185,7 +185,7 @@ def changes_since(mount, when, directory):
         if not any(p == directory or p.startswith((directory + "/", "/" + directory + "/")) for p in paths):
             continue
         paths = [TEMPORARY.sub(r"\1", p.lstrip("/").removeprefix(directory).lstrip("/")) for p in paths]
-        found.append((entry["when"], Change(entry["op"], *paths, entry.get("detail") or "",
+        found.append((nanoseconds(entry), Change(entry["op"], *paths, entry.get("detail") or "",
                                             entry["offset"], entry["length"], entry["size_before"],
                                             entry["size_after"])))
     return sorted(found)

@@ -224,7 +224,7 @@ static void ask_usage(int fd)
             g_assert_null(strstr(around, "/../"));
         }
         show_usage_text(nowhere, &usage, &show);
-        show_usage_json(nowhere, &usage, &show);
+        show_usage_json(&usage, &show);
     }
     usage_clear(&usage);
     fclose(nowhere);
@@ -274,8 +274,9 @@ static int make_tree(void)
             abort();
     for (unsigned i = 0; i < G_N_ELEMENTS(files); i++)
         close(openat(fd, files[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    /* The messages of the tools. */
+    /* The messages and the JSON of the tools. */
     null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(null, STDOUT_FILENO);
     dup2(null, STDERR_FILENO);
     close(null);
     return fd;

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 
-from mounts import LIMIT, moment
+from mounts import LIMIT, moment, nanoseconds
 from stepping import run_to_call
 from treestate import differences, state_of
 
@@ -129,7 +129,7 @@ def follower(copy):
         until = 0
         while until < when:
             assert select.select([receiver.stdout], [], [], LIMIT)[0], "the copy does not follow"
-            until = json.loads(receiver.stdout.readline())["until"]
+            until = nanoseconds(json.loads(receiver.stdout.readline())["until"])
 
     def end():
         """It stops when requested, and the copy has every state up to then."""

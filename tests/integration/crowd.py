@@ -16,7 +16,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from mounts import epoch, in_process, moment
+from mounts import epoch, in_process, moment, nanoseconds
 from operations import Operator
 from treestate import differences, state_of
 
@@ -157,7 +157,7 @@ def changes_of(mount, root):
     for line in reversed(lines):
         change = json.loads(line)
         name = change.get("other") if change["op"] == "rename" else change["path"]
-        found[change.get("pid"), name, change["op"]].append(change["when"])
+        found[change.get("pid"), name, change["op"]].append(nanoseconds(change))
     return found
 
 
@@ -198,7 +198,7 @@ def check_versions(mount, root, results, ordered, most):
                 assert found == b"".join(state), f"{name} at {epoch(when)}"
         assert (root / name).read_bytes() == b"".join(state)
         listed = json.loads(mount.tool("vstat", "--json", root / name, merge=False).stdout)
-        whens = [version["when"] for version in (listed[0] if isinstance(listed, list) else listed)["versions"]]
+        whens = [nanoseconds(version) for version in listed["versions"]]
         assert whens == sorted(whens, reverse=True)
         assert set(whens) >= {when for when, _ in writes}
 

@@ -183,6 +183,11 @@ def epoch(when):
     return f"{when // 10**9}.{when % 10**9:09d}"
 
 
+def nanoseconds(time):
+    """A time of what a tool prints with --json, or the time of an object of that: as ns since the epoch; 0 for none."""
+    return int(time["epoch"].replace(".", "")) if time else 0
+
+
 CACHES = "/proc/sys/vm/drop_caches"  # shared by all on the machine; and its own lock
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mounts import LIMIT, epoch, run
+from mounts import LIMIT, epoch, nanoseconds, run
 
 HOUR = 3600
 
@@ -87,26 +87,26 @@ def live_through_it(mount):
 
 def check_order(mount):
     found = versions(mount, mount.path / "f")
-    whens = [v["when"] for v in found]
+    whens = [nanoseconds(v) for v in found]
     assert whens == sorted(whens, reverse=True) and len(set(whens)) == len(whens)
     rows = changes(mount)
-    assert [r["when"] for r in rows] == sorted({r["when"] for r in rows}, reverse=True)
+    assert [nanoseconds(r) for r in rows] == sorted({nanoseconds(r) for r in rows}, reverse=True)
     writes = [v for v in found if v["op"] in ("write", "append", "extend")]
     assert len(writes) == len(TEXTS), found
     for version, text in zip(reversed(writes), TEXTS):
-        assert (mount.path / f"f@{epoch(version['when'])}").read_bytes() == text
+        assert (mount.path / f"f@{epoch(nanoseconds(version))}").read_bytes() == text
         if text != TEXTS[0]:
             before = TEXTS[TEXTS.index(text) - 1]
-            assert (mount.path / f"f@{epoch(version['when'] - 1)}").read_bytes() == before
+            assert (mount.path / f"f@{epoch(nanoseconds(version) - 1)}").read_bytes() == before
             assert (mount.path / f"f@~{version['change']}").read_bytes() == before
-    return {text: version["when"] for version, text in zip(reversed(writes), TEXTS)}
+    return {text: nanoseconds(version) for version, text in zip(reversed(writes), TEXTS)}
 
 
 def test_order_and_times_are_right(shifted):
     mount = shifted
     live_through_it(mount)
     when = check_order(mount)
-    names = {r["op"]: r["when"] for r in changes(mount) if r["op"] in ("mkdir", "rename")}
+    names = {r["op"]: nanoseconds(r) for r in changes(mount) if r["op"] in ("mkdir", "rename")}
     assert (mount.path / f"@{epoch(names['rename'] - 1)}/old").is_dir()
     assert (mount.path / f"@{epoch(names['rename'])}/new").is_dir()
     # An age counts from the newest change on, which the clock will reach in an hour.
@@ -123,7 +123,7 @@ def test_order_and_times_are_right(shifted):
     mount.programs.set(HOUR + 60)
     write(mount.path / "f", b"666")
     found = versions(mount, mount.path / "f")
-    assert found[0]["when"] - when[TEXTS[5]] > 50 * 10**9
+    assert nanoseconds(found[0]) - when[TEXTS[5]] > 50 * 10**9
     assert (mount.path / "f@30s").read_bytes() == TEXTS[5]
 
 
@@ -163,7 +163,7 @@ def test_snapshots_keep_their_order_and_their_number(shifted):
     mount.tool("vsnap", "create", "mine", mount.path)
     write(mount.path / "f", b"777")
     listed = json.loads(mount.tool("vsnap", "list", "--json", mount.path, merge=False).stdout)["snapshots"]
-    whens = {s["name"]: s["when"] for s in listed}
+    whens = {s["name"]: nanoseconds(s) for s in listed}
     assert whens["mine"] > check_order_of(mount)
     assert (mount.path / "f@mine").read_bytes() == TEXTS[5]
     # The schedule has two hours to look at, or three, however often it looks; and it looks every four seconds.
@@ -176,7 +176,7 @@ def test_snapshots_keep_their_order_and_their_number(shifted):
 
 
 def check_order_of(mount):
-    return max(v["when"] for v in versions(mount, mount.path / "f")[1:])
+    return max(nanoseconds(v) for v in versions(mount, mount.path / "f")[1:])
 
 
 def test_background_work_continues(shifted):

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from mounts import LIMIT, QUICK, begin_child, end_of_child, epoch, moment, mounted_at, run
+from mounts import LIMIT, QUICK, begin_child, end_of_child, epoch, moment, mounted_at, nanoseconds, run
 from operations import Operator
 from preload import preloaded
 from treestate import differences, state_of
@@ -424,7 +424,7 @@ def test_the_clock_continues_from_the_time_in_the_store(mount):
     import json  # pylint: disable=import-outside-toplevel
     document = json.loads(mount.tool("vstat", "--json", path).stdout)
     document = document[0] if isinstance(document, list) else document
-    whens = [v["when"] for v in document["versions"]]
+    whens = [nanoseconds(v) for v in document["versions"]]
     assert whens == sorted(set(whens), reverse=True) and len(whens) >= 4
 
 

@@ -9,17 +9,25 @@ import signal
 import subprocess
 
 import pytest
-from mounts import NOBODY, QUICK, moment
+from mounts import NOBODY, QUICK, moment, nanoseconds
 from preload import COUNTING, preloaded
 
 TEXT = "a needle"
+
+
+def rows_of(text):
+    """Of the documents of vfind, those that are no errors; their times in ns."""
+    rows = [row for row in map(json.loads, text.splitlines()) if "path" in row]
+    for row in rows:
+        row.update({name: nanoseconds(row[name]) for name in ("first", "last") if name in row})
+    return rows
 
 
 def found(mount, *arguments, text=TEXT, status=0, **options):
     """path below the mount -> its row, of vfind."""
     result = mount.tool("vfind", "--json", "--content", text, *arguments, merge=False, status=status, cwd=mount.path,
                         **options)
-    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    rows = rows_of(result.stdout)
     assert len({row["path"] for row in rows}) == len(rows)
     return {row["path"]: row for row in rows}
 
@@ -46,7 +54,7 @@ def check(mount, row, first, last, now=False):
     """The states from the first to the last are named, by time and number, and can be shown."""
     numbered = changes(mount, row["path"])
     for name, expected in (("first", first), ("last", last)):
-        assert row[name] == numbered[row[name + "_change"]]["when"], row
+        assert row[name] == nanoseconds(numbered[row[name + "_change"]]), row
         assert mount.at(row[name], row["path"]).read_bytes() == expected.encode()
     assert row["contains"] == now and ("show" in row) == (not now)
     if not now:
@@ -131,11 +139,11 @@ def test_before_the_history(maker):
     write(mount.path / "changed", "none")
     rows = found(mount)
     assert set(rows) == {"changed", "unchanged"}
-    assert all(row["before_history"] and "first" not in row and "last_change" not in row for row in rows.values())
+    assert all(row["before_history"] and row["first"] == 0 and row["last_change"] is None for row in rows.values())
     assert rows["unchanged"]["contains"] and not rows["changed"]["contains"]
     assert mount.tool(*shlex.split(rows["changed"]["show"]), cwd=mount.path).stdout == "a needle"
     assert listed(mount, "changed") == {"path": str(mount.path / "changed"), "versions": [], "before": True,
-                                        "unknown": 0}
+                                        "unknown": 0, "first_change": None, "last_change": None, "schema": 1}
     assert listed(mount, "unchanged")["before"] is True
 
 
@@ -195,7 +203,7 @@ def test_the_other_filters(mount):
     assert set(found(mount, "--present")) == {"sub/one.c", "two.c"}
     assert set(found(mount, "--type", "f,l")) == {"sub/one.c", "two.c", "three.h"}
     rows = found(mount, ".")
-    after = changes(mount, "sub/one.c")[1]["when"]
+    after = nanoseconds(changes(mount, "sub/one.c")[1])
     assert "sub/one.c" not in found(mount, "--since", f"{after // 10**9}.{after % 10**9:09}")
     before = rows["two.c"]["first"] - 1
     assert set(found(mount, "--until", f"{before // 10**9}.{before % 10**9:09}")) == {"sub/one.c"}
@@ -241,7 +249,7 @@ def test_a_refused_version_is_not_known(mount):
     assert rows["both"]["status"] == "unknown"
     # The last one is known, and the first one may be another.
     result = mount.tool("vfind", "--json", "--content", TEXT, "both", ".", status=1, merge=False, cwd=top)
-    row, unknown = [json.loads(line) for line in result.stdout.splitlines()]
+    row, unknown = rows_of(result.stdout)
     assert row["contains"] and unknown["status"] == "unknown"
     answer = listed(mount, "both", status=1)
     assert answer["unknown"] > 0 and answer["last_change"] == 1

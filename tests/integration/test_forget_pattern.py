@@ -148,7 +148,8 @@ def test_more_names_than_a_request_takes(mount):
     did = mount.tool("vrm", "-y", "-r", "--json", "--pattern", "*.key", top)
     reported = [json.loads(line) for line in did.stdout.splitlines()]
     assert sorted(one["path"] for one in reported) == sorted(map(str, names_of))
-    assert all(set(one) == {"path", "history_only", "objects", "bytes"} and one["objects"] > 0 for one in reported)
+    members = {"schema", "path", "dry_run", "history_only", "before", "objects", "bytes"}
+    assert all(set(one) == members and one["objects"] > 0 for one in reported)
     assert found_in_store(mount, SECRET) == []
     for i in range(24):
         assert not os.path.lexists(mount.at(when) / top.relative_to(mount.path) / f"dir{i}/a.key")

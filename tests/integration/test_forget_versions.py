@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
-from mounts import NOBODY, QUICK, SECOND, as_user, epoch, moment
+from mounts import NOBODY, QUICK, SECOND, as_user, epoch, moment, nanoseconds
 from test_forget import SECRET
 from test_forget_before import clean, found_anywhere
 from treestate import differences, state_of
@@ -31,7 +31,7 @@ def write_at(path, data, offset=0):
 def numbers(mount, path):
     """{when: number} of the changes that vstat lists."""
     found = json.loads(mount.tool("vstat", "--json", path, merge=False).stdout)
-    return {one["when"]: one["change"] for one in found["versions"]}
+    return {nanoseconds(one): one["change"] for one in found["versions"]}
 
 
 def tree_at(mount, when):

@@ -81,7 +81,8 @@ class Story:
         self.mount.tool("vfsck", *[f"--{option}" for option in self.mount.store_options()], self.mount.source)
 
     def where(self, *options):
-        return json.loads(self.mount.tool("vstore", "status", "--json", *options, self.mount.source).stdout)
+        found = json.loads(self.mount.tool("vstore", "status", "--json", *options, self.mount.source).stdout)
+        return {name: value for name, value in found.items() if name != "schema"}
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"] if QUICK else ["ext4", "xfs", "btrfs", "tmpfs"])

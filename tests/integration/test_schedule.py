@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mounts import LIMIT
+from mounts import LIMIT, nanoseconds
 from treestate import differences, state_of
 
 
@@ -19,8 +19,8 @@ def snapshots(mount):
     found = {}
     for record in map(json.loads, lines):
         assert record["type"] == "SNAPSHOT", record
-        found[record["moment"]] = record
-    return {record["name"]: record["moment"] for record in found.values() if record["present"]}
+        found[nanoseconds(record["moment"])] = record
+    return {record["name"]: when for when, record in found.items() if record["present"]}
 
 
 def configure(mount, *lines):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mounts import LIMIT, NOBODY, QUICK, SECOND, as_user, moment, run
+from mounts import LIMIT, NOBODY, QUICK, SECOND, as_user, moment, nanoseconds, run
 from treestate import differences, state_of
 
 
@@ -80,7 +80,7 @@ def test_the_state_of_a_snapshot_is_that_of_its_moment(any_mount):
     mount.remount()
     assert differences(before, state_of(mount.path / "tree@before-upgrade")) == []
     found, = listed(mount)
-    assert (found["name"], found["when"], found["text"]) == ("before-upgrade", when, "to 2.0")
+    assert (found["name"], nanoseconds(found), found["text"]) == ("before-upgrade", when, "to 2.0")
     mount.check_store()
 
 
@@ -334,7 +334,7 @@ def test_renaming_and_deleting(mount):
     vsnap(mount, "rename", "one", "three")
     assert names(mount) == ["three", "two"]
     assert (mount.path / "f@three").read_text() == "old" and not (mount.path / "f@one").exists()
-    assert listed(mount)[0]["when"] == when
+    assert nanoseconds(listed(mount)[0]) == when
     output = vsnap(mount, "delete", "-n", "three", "two").stdout
     assert output.count("would be deleted") == 2 and names(mount) == ["three", "two"]
     result = vsnap(mount, "delete", "three", "thre", "two", status=1)
@@ -541,7 +541,7 @@ def test_creating_from_all_sides(mount):
     assert sorted(r[2] for r in results) == [0] + [1] * 7
     assert [r[2] for r in others] == [0] * 8
     assert len(names(mount)) == 9
-    whens = [s["when"] for s in listed(mount)]
+    whens = [nanoseconds(s) for s in listed(mount)]
     assert whens == sorted(set(whens))
 
 

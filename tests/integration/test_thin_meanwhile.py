@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment, run
+from mounts import epoch, moment, nanoseconds, run
 from test_keeper import HOUR, configure, look, wait_for
 from test_prune import aging
 from thinning import at, check_newest, filled, readers, thin, write_versions
@@ -19,7 +19,7 @@ SIZE = 700_000  # more than is read ahead
 
 def change_before(mount, when, name="file"):
     found = json.loads(mount.tool("vstat", "--json", mount.path / name, merge=False).stdout)["versions"]
-    return min((one["when"], one["change"]) for one in found if one["when"] > when)[1]
+    return min((nanoseconds(one), one["change"]) for one in found if nanoseconds(one) > when)[1]
 
 
 def begin_of(path):

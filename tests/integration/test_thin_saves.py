@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
 from copies import Copy
-from mounts import QUICK, epoch, moment
+from mounts import QUICK, epoch, moment, nanoseconds
 from test_keeper import configure, wait_for
 from test_send_thinned import Thinned
 from thinning import at, check_newest, kills, shows, thin
@@ -102,7 +102,7 @@ def test_lists_of_them(mount):
     listed = versions(mount, "file")
     one = next(version for version in listed if "thinned_since" in version)
     assert len(listed) == 4 and one["op"] == "rename"
-    assert seen[0][0] < one["thinned_since"] < seen[1][0] and seen[3][0] < one["when"] < seen[4][0]
+    assert seen[0][0] < nanoseconds(one["thinned_since"]) < seen[1][0] and seen[3][0] < nanoseconds(one) < seen[4][0]
     for _ in range(2):
         assert [line.split()[0] for line in mount.tool("vlog", mount.path).stdout.splitlines()[1:]] == \
             2 * ["rename", "chmod", "write", "create"] + ["write", "create"]
@@ -181,7 +181,7 @@ def test_thinned_out_twice(maker):
         saves(path, 2, seed=seed, more=True)
         copy.note_state()
         copy.thin(1)
-    (one,) = [version["thinned_since"] for version in versions(mount, "file") if "thinned_since" in version]
+    (one,) = [nanoseconds(version["thinned_since"]) for version in versions(mount, "file") if "thinned_since" in version]
     assert seen[0][0] < one < seen[1][0]
     copy.follow()
     copy.check()

@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment
+from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment, nanoseconds
 
 
 def log(mount, *arguments, path=None, **options):
     result = mount.tool("vlog", "--json", *arguments, path or mount.path, merge=False, **options)
     rows = [json.loads(line) for line in result.stdout.splitlines()]
-    whens = [row["when"] for row in rows]
+    whens = [nanoseconds(row) for row in rows]
     assert whens == sorted(set(whens), reverse=True), "once, and newest first"
     return rows
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from mounts import NOBODY, SECOND, epoch, moment, run
+from mounts import NOBODY, SECOND, epoch, moment, nanoseconds, run
 from treestate import differences, state_of
 
-KEYS = {"change", "when", "time", "op", "offset", "length", "size_before", "size_after", "uid",
+KEYS = {"change", "time", "epoch", "op", "offset", "length", "size_before", "size_after", "uid",
         "gid", "pid", "command"}
 
 
@@ -40,14 +40,14 @@ def test_vstat_lists_every_change_newest_first(either_mount):
                f"conv=notrunc status=none; chmod 600 {path}; truncate -s 4 {path}")
     found = versions(mount, path)
     assert [v["change"] for v in found] == list(range(1, len(found) + 1))
-    whens = [v["when"] for v in found]
+    whens = [nanoseconds(v) for v in found]
     assert whens == sorted(whens, reverse=True) and len(set(whens)) == len(whens)
     assert begin < whens[-1] and whens[0] < time.time_ns()
     for version in found:
         assert KEYS <= set(version), KEYS - set(version)
         assert (version["uid"], version["gid"]) == (mount.user or (0, 0))
         assert version["pid"] > 1
-        assert isinstance(version["when"], int)
+        assert isinstance(nanoseconds(version), int)
     assert [v["op"] for v in found][:2] == ["truncate", "chmod"]
     assert found[-1]["op"] == "create"
     assert (found[0]["size_before"], found[0]["size_after"]) == (10, 4)

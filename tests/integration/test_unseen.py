@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mounts import LIMIT, epoch, moment
+from mounts import LIMIT, epoch, moment, nanoseconds
 
 UNSEEN = "changed while Wayback did not record"
 
@@ -246,7 +246,7 @@ def test_the_gap_begins_in_the_first_pause_since_the_last_look(tree):
         tree.stop()
     tree.start()
     changes = list(map(json.loads, tree.tool("vlog", "--json", tree.path).stdout.splitlines()))
-    gaps = [change["since"] for change in changes if change["op"] == "gap" and change["path"] == "d"]
+    gaps = [nanoseconds(change["since"]) for change in changes if change["op"] == "gap" and change["path"] == "d"]
     assert len(gaps) in (1, 2) and gaps[-1] < first - 60_000_000
 
 

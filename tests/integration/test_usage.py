@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment, run
+from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment, nanoseconds, run
 
 KINDS = {"undo": ".undo", "catalogs": ".cat", "images": ".image"}
 
@@ -59,7 +59,7 @@ def check_rows(answer, lost):
         row = answer["by_path"][path]
         # beside the content there are records, each of some hundred bytes, and the blocks of removed directories
         assert size <= row["bytes"] < size + 30_000, path
-        assert row["oldest"]["when"] <= row["newest"]["when"]
+        assert nanoseconds(row["oldest"]) <= nanoseconds(row["newest"])
     sizes = [row["disk"] for row in answer["directories"]]
     assert sizes == sorted(sizes, reverse=True)
 
@@ -102,7 +102,7 @@ def test_numbers_are_those_of_the_store(maker, kind):
     du = run("du", "-s", "--block-size=1", mount.store()).stdout.split()[0]
     assert answer["total"]["disk"] == int(du)
     assert answer["store"] and answer["complete"] and answer["damaged"] == 0
-    assert begin <= answer["oldest"]["when"] <= answer["newest"]["when"] <= moment()
+    assert begin <= nanoseconds(answer["oldest"]) <= nanoseconds(answer["newest"]) <= moment()
     changes = sum(answer["kinds"][name]["bytes"] for name in ("undo", "catalogs", "images", "deleted"))
     assert sum(answer["ages"].values()) == changes == answer["bytes_last_week"] == answer["bytes_per_day"]
     assert 0 < answer["free"] <= answer["room"]
@@ -236,7 +236,7 @@ def test_text_and_numbers(mount):
     both = mount.tool("vdf", "--json", mount.path, mount.path / "new\nline").stdout.splitlines()
     assert [json.loads(line)["store"] for line in both] == [True, False]
     assert set(json.loads(both[0])) == {
-        "path", "complete", "store", "kinds", "total", "ages", "logs_packed", "logs_bytes", "logs_stored", "damaged",
+        "schema", "path", "complete", "store", "kinds", "total", "ages", "logs_packed", "logs_bytes", "logs_stored", "damaged",
         "gaps", "gaps_since", "gaps_until",
         "began", "oldest", "newest", "bytes_last_day", "bytes_last_week", "bytes_per_day", "room", "free", "days_left",
         "budget", "user_max_size", "users", "freed", "directories"}
@@ -289,13 +289,13 @@ def test_the_budget_is_reported(mount):
     overwrite(mount.path / "f", 200_000)
     mounted_with(mount, "# nothing\n")
     assert usage(mount, mount.path)["budget"] == {"max_size": 0, "reserve": 0, "keeps_all": True, "keep_seconds": 0,
-                                                  "days_left": None, "held_by": None, "held_since": 0}
+                                                  "days_left": None, "held_by": None, "held_since": None}
     assert "All history is kept" in mount.tool("vdf", mount.path).stdout
     mounted_with(mount, "[history]\nkeep = 30d\nmax-size = 2M\nreserve = 1K\n")
     answer = usage(mount, mount.path)
     assert answer["budget"] == {"max_size": 2 << 20, "reserve": 1024, "keeps_all": False, "keep_seconds": 30 * 86400,
                                 "days_left": ((2 << 20) - answer["total"]["disk"]) // answer["bytes_per_day"],
-                                "held_by": None, "held_since": 0}
+                                "held_by": None, "held_since": None}
     text = mount.tool("vdf", mount.path).stdout
     assert "2.0 MiB (max-size), " in text and "less than" in text and "when space runs low" in text
     assert usage(mount, mount.path / "f")["budget"] is None
@@ -307,9 +307,9 @@ def test_the_reasons_that_protect_history_are_reported(mount):
         mount.tool("vsnap", "create", name, mount.path)
     assert "The oldest snapshot, elder of 20" in mount.tool("vdf", mount.path).stdout
     listed = json.loads(mount.tool("vsnap", "list", "--json", mount.path).stdout)["snapshots"]
-    elder, younger = (snapshot["when"] for snapshot in listed)
+    elder, younger = (nanoseconds(snapshot) for snapshot in listed)
     budget = usage(mount, mount.path)["budget"]
-    assert (budget["held_by"], budget["held_since"]) == ("elder", elder)
+    assert (budget["held_by"], nanoseconds(budget["held_since"])) == ("elder", elder)
     mount.tool("vsnap", "delete", "elder", cwd=mount.path)
     budget = usage(mount, mount.path)["budget"]
-    assert (budget["held_by"], budget["held_since"]) == ("younger", younger)
+    assert (budget["held_by"], nanoseconds(budget["held_since"])) == ("younger", younger)

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from mounts import SECOND, as_user, epoch, moment
+from mounts import SECOND, as_user, epoch, moment, nanoseconds
 
 
 def versions(mount, path, user=SECOND):
@@ -44,12 +44,12 @@ def test_names_of_a_directory_while_it_was_closed(maker):
     visible = versions(mount, top)[1]
     assert "secret-plan" in both(mount, top, None)
     assert "secret" not in both(mount, top) + both(mount, mount.path)
-    assert [(v["change"], v["when"]) for v in visible] == [(v["change"], v["when"]) for v in everything]
+    assert [(v["change"], nanoseconds(v)) for v in visible] == [(v["change"], nanoseconds(v)) for v in everything]
     names = [(v.get("name"), v["op"]) for v in everything]
     for version, name in zip(visible, names):
         assert version["withheld"] == (name[0] or "").startswith("secret")
         assert version["withheld"] or (version.get("name"), version["op"]) == name
-        assert not version["withheld"] or set(version) == {"change", "when", "time", "withheld"}
+        assert not version["withheld"] or set(version) == {"change", "time", "epoch", "withheld"}
     assert {"shown", "again"} <= {v.get("name") for v in visible}
     assert {"d/shown", "d/again", "d"} <= {row["path"] for row in changes(mount, mount.path)[1]}
     text = mount.run_tool("vstat", top, user=SECOND, merge=False).stdout
@@ -89,10 +89,10 @@ def test_a_file_while_it_could_not_be_read(maker):
     text, visible = versions(mount, path)
     assert "user.shown" in text and "user.secret" not in both(mount, path)
     assert "user.secret" in both(mount, path, None)
-    chmods = [v["when"] for v in everything if v["op"] == "chmod"]
-    assert [v["withheld"] for v in visible] == [chmods[1] < v["when"] < chmods[0] for v in everything]
+    chmods = [nanoseconds(v) for v in everything if v["op"] == "chmod"]
+    assert [v["withheld"] for v in visible] == [chmods[1] < nanoseconds(v) < chmods[0] for v in everything]
     assert any(v["withheld"] for v in visible)
-    assert not any(chmods[1] < row["when"] < chmods[0] for row in changes(mount, path)[1])
+    assert not any(chmods[1] < nanoseconds(row) < chmods[0] for row in changes(mount, path)[1])
     assert len(changes(mount, path)[1]) == len([v for v in visible if not v["withheld"]])
 
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/cli.h"
 #include "client/watch.h"
+#include "common/json.h"
 #include "common/pager.h"
 #include "common/progress.h"
 #include "client/path.h"
@@ -215,6 +216,16 @@ static int complain_of_number(const GOptionEntry *options, char **arguments)
     return -1;
 }
 
+/* Also if the arguments are wrong, which the caller wants to know as JSON, too. */
+static bool wants_json(char **arguments)
+{
+    for (; *arguments && strcmp(*arguments, "--") != 0; arguments++) {
+        if (strcmp(*arguments, "--json") == 0)
+            return true;
+    }
+    return false;
+}
+
 static bool is_stopped(void *data)
 {
     (void)data;
@@ -264,6 +275,8 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
     g_option_context_add_main_entries(context, common, NULL);
     split = split_short_options(options, *argv);
     given = g_strdupv(split);
+    if (wants_json(given))
+        wb_json_start(cli->writes_stream ? stderr : stdout);
     if (!g_option_context_parse_strv(context, &split, &error)) {
         r = g_error_matches(error, G_OPTION_ERROR, G_OPTION_ERROR_BAD_VALUE) ? complain_of_number(options, given) : -1;
         return r >= 0 ? r : wb_cli_usage("%s", error->message);
@@ -285,10 +298,25 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
     return -1;
 }
 
+/* What a signal interrupted; "": nothing that the user has to know. */
+static char *text_of_stop(void)
+{
+    const char *done = stopped ? stopped : "the output is incomplete";
+
+    return g_strconcat(*done ? "stopped; " : "", done, NULL);
+}
+
 int wb_cli_end(void)
 {
-    bool complete = fflush(stdout) == 0 && !ferror(stdout);
-    int error = errno;
+    g_autofree char *stop = text_of_stop();
+    bool complete;
+    int error;
+
+    if (interrupted && *stop)
+        wb_json_error("stopped", NULL, stop);
+    wb_json_finish();
+    complete = fflush(stdout) == 0 && !ferror(stdout);
+    error = errno;
 
     /* A user who leaves the pager has seen enough: no error. */
     if (!wb_pager_end() && !complete) {
@@ -297,8 +325,8 @@ int wb_cli_end(void)
         return WB_EXIT_FAILED;
     }
     if (interrupted) {
-        if (!stopped || *stopped)
-            wb_cli_warn(NULL, "stopped; %s", stopped ? stopped : "the output is incomplete");
+        if (*stop)
+            wb_cli_warn(NULL, "%s", stop);
         return 128 + interrupted;
     }
     return failed ? WB_EXIT_FAILED : WB_EXIT_OK;
@@ -318,12 +346,15 @@ const char *wb_cli_name(void)
     return called ? called : "wayback";
 }
 
-static void say(const char *path, const char *format, va_list arguments)
+/* `kind`: of the error for JSON; NULL: it is a warning. */
+static void say(const char *kind, const char *path, const char *format, va_list arguments)
 {
     g_autofree char *shown = path ? wb_text_printable(path) : NULL;
     g_autofree char *bytes = g_strdup_vprintf(format, arguments);
     g_autofree char *text = wb_text_printable(bytes);
 
+    if (kind)
+        wb_json_error(kind, path, text);
     /* In order with what was printed, also where both go to one file. */
     fflush(stdout);
     fprintf(stderr, "%s: %s%s%s\n", wb_cli_name(), shown ? shown : "", shown ? ": " : "", text);
@@ -335,7 +366,7 @@ int wb_cli_fail(const char *path, const char *format, ...)
 
     failed = true;
     va_start(arguments, format);
-    say(path, format, arguments);
+    say("failed", path, format, arguments);
     va_end(arguments);
     return WB_EXIT_FAILED;
 }
@@ -345,7 +376,7 @@ void wb_cli_warn(const char *path, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    say(path, format, arguments);
+    say(NULL, path, format, arguments);
     va_end(arguments);
 }
 
@@ -354,7 +385,7 @@ int wb_cli_usage(const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    say(NULL, format, arguments);
+    say("usage", NULL, format, arguments);
     va_end(arguments);
     fprintf(stderr, "Try '%s --help'.\n", whole_name ? whole_name : wb_cli_name());
     return the_cli && the_cli->usage_status ? the_cli->usage_status : WB_EXIT_USAGE;

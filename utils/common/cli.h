@@ -38,6 +38,7 @@ struct wb_cli {
     int usage_status;      /* exit status for wrong usage; 0: WB_EXIT_USAGE        */
     const char *exit_text; /* "0 done, ..."; NULL: the text that most tools share  */
     bool timeless;         /* has no TIME argument, so help does not explain TIME  */
+    bool writes_stream;    /* standard output is data, so --json prints on standard error */
     const char *path_word; /* the name of PATH in help, such as "TREE"; NULL: PATH */
 };
 

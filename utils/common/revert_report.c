@@ -38,7 +38,6 @@ static char *report_shown(const struct wb_revert_report *report, const char *pat
 static void report_json(struct wb_revert_report *report, enum revert_action action, const char *shown,
                         const char *other, uint64_t bytes)
 {
-    fputs(report->printed++ > 0 ? ",\n  " : "\n  ", stdout);
     json_builder_begin_object(report->builder);
     wb_json_string(report->builder, "action", words[action].name);
     wb_json_string(report->builder, "path", shown);
@@ -47,7 +46,7 @@ static void report_json(struct wb_revert_report *report, enum revert_action acti
     if (bytes > 0)
         wb_json_int(report->builder, "bytes", (int64_t)bytes);
     json_builder_end_object(report->builder);
-    wb_json_print(stdout, report->builder);
+    wb_json_list_add(report->builder);
 }
 
 static void report_action(struct wb_revert_report *report, const struct revert_event *event)
@@ -141,16 +140,18 @@ void wb_revert_report_event(void *data, const struct revert_event *event)
 
 void wb_revert_report_begin(struct wb_revert_report *report)
 {
-    g_autofree char *literal = wb_json_literal(report->place->given);
-    char iso[WB_WHEN_TEXT_MAX];
+    JsonBuilder *builder = report->builder = json_builder_new();
 
-    report->builder = json_builder_new();
-    if (report->json && report->op)
-        printf("{\"op\":\"%s\",", report->op);
-    if (report->json)
-        printf("%s\"path\":%s,\"when\":%" G_GINT64_FORMAT ",\"time\":\"%s\",\"dry_run\":%s,\"actions\":[",
-               report->op ? "" : "{", literal, report->when, wb_when_print_iso(report->when, iso),
-               report->dry ? "true" : "false");
+    if (!report->json)
+        return;
+    json_builder_begin_object(builder);
+    if (report->op)
+        wb_json_string(builder, "op", report->op);
+    wb_json_string(builder, "path", report->place->given);
+    wb_json_when(builder, report->when);
+    wb_json_bool(builder, "dry_run", report->dry);
+    json_builder_end_object(builder);
+    wb_json_list_begin(builder, "actions");
     fflush(stdout);
 }
 
@@ -194,6 +195,23 @@ static char *reverse_of(const struct wb_revert_report *report, int64_t before)
                            report->all_links ? " --all-links" : "");
 }
 
+static void end_json(JsonBuilder *builder, const struct revert_result *result, const char *undo)
+{
+    json_builder_begin_object(builder);
+    json_builder_set_member_name(builder, "counts");
+    json_builder_begin_object(builder);
+    for (int i = 0; i < REVERT_ACTIONS; i++)
+        wb_json_int(builder, words[i].name, (int64_t)result->counts[i]);
+    json_builder_end_object(builder);
+    wb_json_int(builder, "failed", (int64_t)result->failed);
+    if (undo)
+        wb_json_string(builder, "undo", undo);
+    else
+        wb_json_null(builder, "undo");
+    json_builder_end_object(builder);
+    wb_json_list_end(builder);
+}
+
 void wb_revert_report_end(const struct wb_revert_report *report, const struct revert_result *result, int64_t before)
 {
     g_autofree char *name = wb_text_printable(report->place->given);
@@ -204,12 +222,7 @@ void wb_revert_report_end(const struct wb_revert_report *report, const struct re
 
     wb_progress_clear();
     if (report->json) {
-        g_autofree char *literal = wb_json_literal(reverse);
-
-        fputs("],\"counts\":{", stdout);
-        for (int i = 0; i < REVERT_ACTIONS; i++)
-            printf("%s\"%s\":%" G_GUINT64_FORMAT, i ? "," : "", words[i].name, result->counts[i]);
-        printf("},\"failed\":%" G_GUINT64_FORMAT ",\"undo\":%s}\n", result->failed, undo ? literal : "null");
+        end_json(report->builder, result, undo ? reverse : NULL);
         return;
     }
     printf("%s%s as of %s (%s): %s\n", report->dry ? "would revert " : "", name,

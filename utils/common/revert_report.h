@@ -16,7 +16,6 @@ struct wb_revert_report {
     const char *op;           /* JSON: the restore that is undone, or NULL                            */
     const char *reverse;      /* the command that takes this back; NULL: vrevert to the time before it */
     const char *reverse_word; /* of the line that prints it; NULL: "undo"                             */
-    uint64_t printed;     /* JSON objects of actions */
     JsonBuilder *builder; /* made by report_begin; the caller unrefs it */
 };
 

@@ -189,8 +189,7 @@ static void report_json(const struct wb_place *place, const struct sums *sums)
     wb_json_int(builder, "files_bytes_after", (int64_t)sums->all.files_new_size);
     wb_json_int(builder, "files_bytes_unpacked", (int64_t)sums->all.files_length);
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
 }
 
 static void report(const struct wb_place *place, const struct sums *sums)
@@ -268,9 +267,11 @@ int main(int argc, char **argv)
         return wb_cli_usage("--undo and --before exclude each other");
     if (before_text && wb_time_past(NULL, "--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
-    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
+    for (int i = 1; i < argc && !wb_cli_interrupted(); i++) {
+        wb_json_separate();
         if (compact_path(argv[i]) != 0)
             return WB_EXIT_USAGE;
+    }
     wb_cli_stopped("%s", dry_run || stats ? "nothing was changed" : "run the same command again to finish");
     return wb_cli_end();
 }

@@ -56,35 +56,40 @@ static void print_mistakes(const GPtrArray *mistakes)
 static void print_mistakes_json(const GPtrArray *mistakes)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
+    g_autoptr(GPtrArray) lines = g_ptr_array_new();
 
+    for (guint i = 0; i < mistakes->len; i++)
+        g_ptr_array_add(lines, mistakes->pdata[i]);
+    g_ptr_array_add(lines, NULL);
     json_builder_begin_object(builder);
     wb_json_string(builder, "file", settings.path);
-    json_builder_set_member_name(builder, "mistakes");
-    json_builder_begin_array(builder);
-    for (guint i = 0; i < mistakes->len; i++) {
-        g_autofree char *valid = g_utf8_make_valid(mistakes->pdata[i], -1);
-
-        json_builder_add_string_value(builder, valid);
-    }
-    json_builder_end_array(builder);
+    wb_json_strings(builder, "mistakes", (const char *const *)lines->pdata);
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
 }
 
 /* As `wayback --check-config --json` prints it, with the file as users know it. */
 static void print_json(const char *text)
 {
     g_autoptr(JsonParser) parser = json_parser_new();
-    g_autofree char *printed = NULL;
-    JsonNode *node;
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+    JsonObjectIter iter;
+    const char *name;
+    JsonNode *value;
 
     if (!json_parser_load_from_data(parser, text, -1, NULL))
         return;
-    node = json_parser_get_root(parser);
-    json_object_set_string_member(json_node_get_object(node), "file", settings.path);
-    printed = json_to_string(node, FALSE);
-    puts(printed);
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "file", settings.path);
+    json_object_iter_init_ordered(&iter, json_node_get_object(json_parser_get_root(parser)));
+    while (json_object_iter_next_ordered(&iter, &name, &value)) {
+        if (strcmp(name, "schema") == 0 || g_str_has_prefix(name, "file"))
+            continue;
+        json_builder_set_member_name(builder, name);
+        json_builder_add_value(builder, json_node_copy(value));
+    }
+    json_builder_end_object(builder);
+    wb_json_document(builder);
 }
 
 static void print_setting(const struct wb_setting *setting)
@@ -118,10 +123,9 @@ static int show(bool only_check)
     g_autofree char *checked = NULL, *shown = wb_text_printable(settings.path);
 
     if (!wb_settings_check(settings.text, settings.path, mistakes, &checked)) {
+        print_mistakes(mistakes);
         if (json)
             print_mistakes_json(mistakes);
-        else
-            print_mistakes(mistakes);
         return WB_EXIT_FAILED;
     }
     if (json)
@@ -156,6 +160,14 @@ static struct wb_setting *find(const char *name, int *ret)
     return setting;
 }
 
+static void add_value(JsonBuilder *builder, const char *key, const char *value)
+{
+    if (value)
+        wb_json_string(builder, key, value);
+    else
+        wb_json_null(builder, key);
+}
+
 static int get(const char *name)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
@@ -168,14 +180,11 @@ static int get(const char *name)
         json_builder_begin_object(builder);
         wb_json_string(builder, "section", setting->section);
         wb_json_string(builder, "key", setting->key);
-        if (setting->value)
-            wb_json_string(builder, "value", setting->value);
-        if (setting->initial)
-            wb_json_string(builder, "default", setting->initial);
+        add_value(builder, "value", setting->value);
+        add_value(builder, "default", setting->initial);
         wb_json_bool(builder, "set", setting->is_set);
         json_builder_end_object(builder);
-        wb_json_print(stdout, builder);
-        putchar('\n');
+        wb_json_document(builder);
     } else {
         g_autofree char *shown = wb_text_printable(setting->value ? setting->value : "");
 
@@ -185,29 +194,27 @@ static int get(const char *name)
     return 0;
 }
 
-/* As `get --json`, with the former value. */
-static void print_change_json(const struct wb_setting *setting, const char *value, bool changed)
+/* `value` NULL: it is not set any more. */
+static void report_set(const struct wb_setting *setting, const char *value, bool is_changed)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
 
     json_builder_begin_object(builder);
     wb_json_string(builder, "section", setting->section);
     wb_json_string(builder, "key", setting->key);
-    if (value)
-        wb_json_string(builder, "value", value);
-    if (setting->value)
-        wb_json_string(builder, "was", setting->value);
-    wb_json_bool(builder, "changed", changed);
+    add_value(builder, "value", value);
+    add_value(builder, "was", setting->value);
+    wb_json_bool(builder, "changed", is_changed);
     wb_json_bool(builder, "dry_run", dry_run);
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
 }
 
+/* The same. */
 static void print_change(const struct wb_setting *setting, const char *value, bool changed)
 {
     if (json)
-        print_change_json(setting, value, changed);
+        report_set(setting, value, changed);
     else if (!changed)
         printf("%s.%s: nothing to change\n", setting->section, setting->key);
     else
@@ -215,7 +222,6 @@ static void print_change(const struct wb_setting *setting, const char *value, bo
                value ? value : "not set", setting->value ? setting->value : "not set");
 }
 
-/* `value` NULL: not set any more. */
 static int set(const char *name, const char *value)
 {
     g_autoptr(GPtrArray) mistakes = g_ptr_array_new_with_free_func(g_free);
@@ -312,6 +318,18 @@ static char *edit_copy(const char *path, bool *ret_keep)
     }
 }
 
+static void report_edit(bool is_changed)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "file", settings.path);
+    wb_json_bool(builder, "changed", is_changed);
+    wb_json_bool(builder, "dry_run", dry_run);
+    json_builder_end_object(builder);
+    wb_json_document(builder);
+}
+
 static int apply(const char *text)
 {
     g_autofree char *shown = wb_text_printable(settings.path);
@@ -319,7 +337,10 @@ static int apply(const char *text)
     int r = 0;
 
     if (strcmp(text, settings.text) == 0) {
-        printf("%s: nothing to change\n", shown);
+        if (json)
+            report_edit(false);
+        else
+            printf("%s: nothing to change\n", shown);
         return 0;
     }
     if (wb_settings_open(settings.tree, &now) != 0)
@@ -329,7 +350,9 @@ static int apply(const char *text)
                         "again");
     else if (!dry_run)
         r = wb_settings_write(&now, text);
-    if (r == 0)
+    if (r == 0 && json)
+        report_edit(true);
+    else if (r == 0)
         printf("%s: %s\n", shown, dry_run ? "no mistake; would be applied" : now.daemon ? "applied" : "saved; the next "
                "mount applies it");
     wb_settings_clear(&now);
@@ -374,8 +397,6 @@ static int check_action(int argc, char **argv)
                                 actions[i].words == 0   ? ""
                                 : actions[i].words == 1 ? " KEY"
                                                         : " KEY VALUE");
-        if (json && strcmp(argv[2], "edit") == 0)
-            return wb_cli_usage("--json cannot be combined with edit");
         if (argc > 4 && strpbrk(argv[4], "\n\r"))
             return wb_cli_usage("set: a VALUE of one line is expected");
         return 0;

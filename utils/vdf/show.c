@@ -255,19 +255,6 @@ static void json_sum(JsonBuilder *builder, const struct wb_control_usage_sum *su
     add_uint(builder, "shared", sum->shared);
 }
 
-/* null where there is none */
-static void json_time(JsonBuilder *builder, const char *key, int64_t when)
-{
-    json_builder_set_member_name(builder, key);
-    if (when == 0) {
-        json_builder_add_null_value(builder);
-        return;
-    }
-    json_builder_begin_object(builder);
-    wb_json_when(builder, when);
-    json_builder_end_object(builder);
-}
-
 static void json_dirs(JsonBuilder *builder, const struct usage *usage)
 {
     g_autoptr(GPtrArray) dirs = sorted(usage);
@@ -283,8 +270,8 @@ static void json_dirs(JsonBuilder *builder, const struct usage *usage)
         add_uint(builder, "bytes", dir->bytes);
         add_uint(builder, "disk", dir->disk);
         add_uint(builder, "shared", dir->shared);
-        json_time(builder, "oldest", dir->oldest);
-        json_time(builder, "newest", dir->newest);
+        wb_json_time(builder, "oldest", dir->oldest);
+        wb_json_time(builder, "newest", dir->newest);
         json_builder_end_object(builder);
     }
     json_builder_end_array(builder);
@@ -356,7 +343,7 @@ static void json_budget(JsonBuilder *builder, const struct usage *usage, const s
         json_builder_set_member_name(builder, "held_by");
         json_builder_add_null_value(builder);
     }
-    add_uint(builder, "held_since", holder ? (uint64_t)holder->when : 0);
+    wb_json_time(builder, "held_since", holder ? holder->when : 0);
     json_builder_end_object(builder);
 }
 
@@ -375,7 +362,7 @@ static void json_users(JsonBuilder *builder, const struct usage *usage)
     json_builder_end_array(builder);
 }
 
-void show_usage_json(FILE *out, const struct usage *usage, const struct show_usage *show)
+void show_usage_json(const struct usage *usage, const struct show_usage *show)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
     struct outlook outlook;
@@ -391,11 +378,11 @@ void show_usage_json(FILE *out, const struct usage *usage, const struct show_usa
     add_uint(builder, "logs_stored", outlook.logs_stored);
     add_uint(builder, "damaged", usage->sums.damaged);
     add_uint(builder, "gaps", usage->sums.gaps);
-    json_time(builder, "gaps_since", usage->sums.gaps_since);
-    json_time(builder, "gaps_until", usage->sums.gaps_until);
-    json_time(builder, "began", usage->sums.created);
-    json_time(builder, "oldest", usage->sums.oldest);
-    json_time(builder, "newest", usage->sums.newest);
+    wb_json_time(builder, "gaps_since", usage->sums.gaps_since);
+    wb_json_time(builder, "gaps_until", usage->sums.gaps_until);
+    wb_json_time(builder, "began", usage->sums.created);
+    wb_json_time(builder, "oldest", usage->sums.oldest);
+    wb_json_time(builder, "newest", usage->sums.newest);
     add_uint(builder, "bytes_last_day", outlook.day);
     add_uint(builder, "bytes_last_week", outlook.week);
     add_uint(builder, "bytes_per_day", outlook.rate);
@@ -411,6 +398,5 @@ void show_usage_json(FILE *out, const struct usage *usage, const struct show_usa
     json_freed(builder, usage);
     json_dirs(builder, usage);
     json_builder_end_object(builder);
-    wb_json_print(out, builder);
-    putc('\n', out);
+    wb_json_document(builder);
 }

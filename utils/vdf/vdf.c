@@ -5,6 +5,7 @@
  */
 #include "vdf.h"
 #include "common/cli.h"
+#include "common/json.h"
 #include "client/control.h"
 #include "common/pager.h"
 #include <errno.h>
@@ -70,8 +71,10 @@ static void show_path(const char *path, bool more)
     struct show_usage show = {.bytes = bytes, .has_dirs = !summary};
     int r;
 
-    if (!place)
+    if (!place) {
+        wb_json_separate();
         return;
+    }
     show.given = place->given;
     r = usage_read(place->mount->root_fd, place->path, summary ? 0 : (unsigned)depth, &usage);
     if (r == 0 && (usage.flags & WB_CONTROL_USAGE_STORE || !*place->path))
@@ -83,11 +86,12 @@ static void show_path(const char *path, bool more)
     else if (r < 0)
         complain(place->given, r);
     else if (json)
-        show_usage_json(stdout, &usage, &show);
+        show_usage_json(&usage, &show);
     else
         show_usage_text(stdout, &usage, &show);
     if (r == 0 && more && !json)
         putchar('\n');
+    wb_json_separate();
     usage_clear(&usage);
 }
 

@@ -49,7 +49,7 @@ struct show_usage {
     bool has_dirs;
 };
 void show_usage_text(FILE *out, const struct usage *usage, const struct show_usage *show);
-void show_usage_json(FILE *out, const struct usage *usage, const struct show_usage *show);
+void show_usage_json(const struct usage *usage, const struct show_usage *show);
 
 /* ---- what it may take (budget.c) ---------------------------------------------------------------- */
 

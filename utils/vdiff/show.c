@@ -79,8 +79,7 @@ static void show_json(struct diff *diff, const struct pair *pair, unsigned chang
     side_json(builder, pair, changes, OLD);
     side_json(builder, pair, changes, NEW);
     json_builder_end_object(builder);
-    fputs(diff->count > 0 ? ",\n  " : "\n  ", stdout);
-    wb_json_print(stdout, builder);
+    wb_json_list_add(builder);
 }
 
 /* ---- for people ------------------------------------------------------------------------------ */

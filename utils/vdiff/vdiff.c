@@ -154,14 +154,15 @@ static int take_sides(struct diff *diff, int argc, char **argv)
 
 static void begin_json(const struct diff *diff)
 {
-    g_autofree char *path = wb_json_literal(diff->place->given);
-    char old[WB_WHEN_TEXT_MAX], new[WB_WHEN_TEXT_MAX];
+    JsonBuilder *builder = diff->builder;
+    int64_t new = diff->side[NEW].when;
 
-    printf("{\"path\":%s,\"old_time\":\"%s\",\"new_time\":", path, wb_when_print_iso(diff->side[OLD].when, old));
-    if (diff->side[NEW].when == WB_WHEN_PRESENT)
-        printf("null,\"entries\":[");
-    else
-        printf("\"%s\",\"entries\":[", wb_when_print_iso(diff->side[NEW].when, new));
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", diff->place->given);
+    wb_json_time(builder, "old_time", diff->side[OLD].when);
+    wb_json_time(builder, "new_time", new == WB_WHEN_PRESENT ? 0 : new);
+    json_builder_end_object(builder);
+    wb_json_list_begin(builder, "entries");
 }
 
 /* By the list of changes, if both sides are the same path; else, or without a complete list, everything is compared. */
@@ -183,7 +184,7 @@ static void run(struct diff *diff)
         begin_json(diff);
     diff_compare(diff);
     if (diff->json)
-        puts("]}");
+        wb_json_list_end(NULL);
     if (diff->json || (diff->detail != DETAIL_DIFF && diff->detail != DETAIL_STAT))
         return;
     for (guint i = 0; i < diff->files->len && !wb_cli_interrupted() && !ferror(stdout); i++)

@@ -6,6 +6,7 @@
 #include "client/fd.h"
 #include "client/path.h"
 #include "common/cli.h"
+#include "common/json.h"
 #include "common/mount.h"
 #include "common/text.h"
 #include "service/busy.h"
@@ -26,13 +27,14 @@
 #define END_TRIES 2400
 
 static char *root;
-static gboolean forget, yes, dry_run;
+static gboolean forget, yes, dry_run, json;
 
 static const GOptionEntry options[] = {
     {"forget-history", 0, 0, G_OPTION_ARG_NONE, &forget, "Remove the history: no past state remains", NULL},
     {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Do not ask", NULL},
     {"root", 0, 0, G_OPTION_ARG_FILENAME, &root, "Use systemd and fstab below ROOT (for tests)", "ROOT"},
     WB_CLI_DRY_RUN(&dry_run),
+    WB_CLI_JSON(&json),
     WB_CLI_END,
 };
 
@@ -56,11 +58,48 @@ static struct wb_unit unit;
 static struct wb_settings settings;
 static bool has_history;
 
-static void report(const char *done, const char *would, const char *text)
+/* A step of the document of --json. */
+static void report_json(const char *step, const char *detail)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "step", step);
+    wb_json_string(builder, "detail", detail);
+    json_builder_end_object(builder);
+    wb_json_list_add(builder);
+}
+
+static void begin_json(void)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", unit.directory);
+    wb_json_bool(builder, "dry_run", dry_run);
+    json_builder_end_object(builder);
+    wb_json_list_begin(builder, "steps");
+}
+
+static void end_json(void)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_bool(builder, "history", has_history && (!forget || dry_run));
+    json_builder_end_object(builder);
+    wb_json_list_end(builder);
+}
+
+/* "removed F", or "would remove F"; `step` in JSON. */
+static void report(const char *step, const char *done, const char *would, const char *text)
 {
     g_autofree char *shown = wb_text_printable(text);
 
-    printf("%s %s\n", dry_run ? would : done, shown);
+    if (json)
+        report_json(step, text);
+    else
+        printf("%s %s\n", dry_run ? would : done, shown);
 }
 
 /* ---- unmounting ------------------------------------------------------------------------------------------ */
@@ -92,7 +131,7 @@ static int unmount_now(const struct wb_mount *mount)
     if (dry_run) {
         g_autoptr(GPtrArray) holders = wb_busy_find(unit.directory, daemon);
 
-        report("", "would unmount", unit.directory);
+        report("unmount", "", "would unmount", unit.directory);
         return holders->len > 0 ? fail_busy(daemon, "") : 0;
     }
     for (int i = 0; i < TRIES && status != 0 && !wb_cli_interrupted(); i++) {
@@ -104,7 +143,7 @@ static int unmount_now(const struct wb_mount *mount)
         return wb_cli_interrupted() ? WB_EXIT_FAILED : fail_busy(daemon, said);
     for (int i = 0; i < END_TRIES && !has_ended(daemon); i++)
         g_usleep(PAUSE_US);
-    report("unmounted", "", unit.directory);
+    report("unmount", "unmounted", "", unit.directory);
     return 0;
 }
 
@@ -186,7 +225,7 @@ static int forget_history(void)
     int r;
 
     if (dry_run) {
-        report("", "would remove", settings.store);
+        report("remove", "", "would remove", settings.store);
         return 0;
     }
     if (open_store(&removal) != 0)
@@ -196,7 +235,7 @@ static int forget_history(void)
     if (r < 0)
         return wb_cli_fail(removal.store, "it cannot be removed completely (%s); run the same command again to remove "
                            "the rest", wb_errno_text(-r));
-    report("removed", "", removal.store);
+    report("remove", "removed", "", removal.store);
     if (left > 0)
         wb_cli_warn(removal.store, "the history is removed, but not this directory: it has %u %s that Wayback did not "
                     "create (%s)", left, left > 1 ? "entries" : "entry", first);
@@ -236,7 +275,7 @@ static void conclude(void)
 {
     g_autofree char *word = wb_text_shell(unit.directory), *shown = wb_text_printable(unit.directory);
 
-    if (dry_run)
+    if (dry_run || json)
         return;
     if (access(unit.directory, F_OK) < 0)
         printf("%s is not enabled any more; there is no such directory\n", shown);
@@ -279,7 +318,7 @@ static int end_way(enum wb_way way)
     if (way == WB_WAY_NONE)
         return 0;
     described = wb_unit_describe(&unit, way);
-    report("removed", "would remove", described);
+    report("remove", "removed", "would remove", described);
     return dry_run ? 0 : wb_unit_remove(&unit, way);
 }
 
@@ -316,7 +355,8 @@ static int carry_out(void)
     if (r == 0 && !mounted && way == WB_WAY_NONE && !(forget && has_history)) {
         g_autofree char *shown = wb_text_printable(unit.directory);
 
-        printf("%s is not enabled; nothing to change\n", shown);
+        if (!json)
+            printf("%s is not enabled; nothing to change\n", shown);
         return 0;
     }
     if (r == 0)
@@ -352,7 +392,11 @@ int main(int argc, char **argv)
     if (error == ENOENT && wb_unit_find(&unit) == WB_WAY_NONE)
         return wb_cli_fail(argv[1], "%s; name a directory, or one that is enabled", wb_errno_text(error));
     wb_cli_stopped("run the same command again to complete it");
+    if (json)
+        begin_json();
     r = carry_out();
+    if (json)
+        end_json();
     wb_settings_clear(&settings);
     wb_unit_clear(&unit);
     end = wb_cli_end();

@@ -162,9 +162,19 @@ static int confine(const GPtrArray *logs, struct wb_error *why)
 /* Which log the lines that follow are from. */
 static void print_title(const char *path)
 {
-    g_autofree char *quoted = wb_json_literal(path);
+    g_autoptr(JsonBuilder) builder = NULL;
+    g_autofree char *quoted = NULL;
 
-    printf(json ? "{\"log\":%s}\n" : "# %s\n", quoted);
+    if (!json) {
+        quoted = wb_json_literal(path);
+        printf("# %s\n", quoted);
+        return;
+    }
+    builder = json_builder_new();
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "log", path);
+    json_builder_end_object(builder);
+    wb_json_entry(builder);
 }
 
 /* `kept`: where the log can be read; messages have the path that was given. */
@@ -203,6 +213,7 @@ int main(int argc, char **argv)
         if (all->len > 1)
             print_title(g_ptr_array_index(all, i));
         dump(g_ptr_array_index(all, i), g_ptr_array_index(kept, i));
+        wb_json_separate();
     }
     return wb_cli_end();
 }

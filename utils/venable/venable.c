@@ -5,6 +5,7 @@
  */
 #include "client/path.h"
 #include "common/cli.h"
+#include "common/json.h"
 #include "common/mount.h"
 #include "common/text.h"
 #include "service/busy.h"
@@ -21,7 +22,8 @@
 #include <unistd.h>
 
 static char *keep, *max_size, *mount_options, *root;
-static gboolean for_user, for_system, by_fstab, dry_run;
+static gboolean for_user, for_system, by_fstab, dry_run, as_json;
+static bool is_tested;
 
 static const GOptionEntry options[] = {
     {"keep", 0, 0, G_OPTION_ARG_STRING, &keep, "Keep every version for AGE, as in 30d", "AGE"},
@@ -36,6 +38,7 @@ static const GOptionEntry options[] = {
     {"options", 'o', 0, G_OPTION_ARG_STRING, &mount_options, "Mount options, as of wayback -o", "OPTION,..."},
     {"root", 0, 0, G_OPTION_ARG_FILENAME, &root, "Use systemd and fstab below ROOT (for tests)", "ROOT"},
     WB_CLI_DRY_RUN(&dry_run),
+    WB_CLI_JSON(&as_json),
     WB_CLI_END,
 };
 
@@ -60,12 +63,48 @@ static enum wb_way way;
 static char *former_options; /* NULL: it was not enabled */
 static unsigned changes;
 
-/* "created F", or "would create F". */
-static void report(const char *done, const char *would, const char *text)
+/* A step of the document of --json; the detail of "set" is a setting, that of others a path. */
+static void report_json(const char *step, const char *detail)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "step", step);
+    wb_json_string(builder, "detail", detail);
+    json_builder_end_object(builder);
+    wb_json_list_add(builder);
+}
+
+static void begin_json(void)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", unit.directory);
+    wb_json_bool(builder, "dry_run", dry_run);
+    json_builder_end_object(builder);
+    wb_json_list_begin(builder, "steps");
+}
+
+static void end_json(void)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_bool(builder, "tested", is_tested);
+    json_builder_end_object(builder);
+    wb_json_list_end(builder);
+}
+
+/* "created F", or "would create F"; `step` in JSON. */
+static void report(const char *step, const char *done, const char *would, const char *text)
 {
     g_autofree char *shown = wb_text_printable(text);
 
-    printf("%s %s\n", dry_run ? would : done, shown);
+    if (as_json)
+        report_json(step, text);
+    else
+        printf("%s %s\n", dry_run ? would : done, shown);
     changes++;
 }
 
@@ -212,11 +251,11 @@ static int write_unit(enum wb_unit_change *ret)
     if (*ret == WB_UNIT_FAILED)
         return WB_EXIT_FAILED;
     if (*ret == WB_UNIT_NEW && way == WB_WAY_FSTAB)
-        report("added a line to", "would add a line to", path);
+        report("add-line", "added a line to", "would add a line to", path);
     else if (*ret == WB_UNIT_NEW)
-        report("created", "would create", path);
+        report("create", "created", "would create", path);
     else if (*ret == WB_UNIT_CHANGED)
-        report("changed", "would change", path);
+        report("change", "changed", "would change", path);
     return dry_run ? 0 : wb_unit_enable(&unit, way);
 }
 
@@ -252,7 +291,8 @@ static int restart(struct wb_mount *mount)
     if (holders->len == 0 && (dry_run || wb_unit_unmount(&unit, &said) == 0)) {
         r = dry_run ? 0 : wb_unit_start(&unit, way);
         if (r == 0)
-            report("mounted again, with the new options:", "would mount again, with the new options:", unit.directory);
+            report("remount", "mounted again, with the new options:", "would mount again, with the new options:",
+                   unit.directory);
         return r;
     }
     if (has_other_store())
@@ -287,7 +327,7 @@ static int mount_now(struct wb_mount *mount, enum wb_unit_change change)
 
     if (mount && change == WB_UNIT_CHANGED)
         return restart(mount);
-    if (mount && change == WB_UNIT_NEW) {
+    if (mount && change == WB_UNIT_NEW && !as_json) {
         g_autofree char *shown = wb_text_printable(unit.directory);
 
         printf("%s is mounted already, by process %u\n", shown, mount->hello.pid);
@@ -296,7 +336,7 @@ static int mount_now(struct wb_mount *mount, enum wb_unit_change change)
         return 0;
     r = dry_run ? 0 : wb_unit_start(&unit, way);
     if (r == 0)
-        report("mounted", "would mount", unit.directory);
+        report("mount", "mounted", "would mount", unit.directory);
     return r;
 }
 
@@ -310,7 +350,7 @@ static int report_setting(const char *json, const char *key, const char *value)
     int differs = !setting || !setting->is_set || g_strcmp0(setting->value, value) != 0;
 
     if (differs)
-        report("set", "would set", text);
+        report("set", "set", "would set", text);
     wb_setting_free(setting);
     return differs;
 }
@@ -368,7 +408,7 @@ static void announce_policy(bool mounted)
     if (tree)
         set_policy();
     else if (*text)
-        report("set", "would set", text);
+        report("set", "set", "would set", text);
 }
 
 /* ---- afterwards ------------------------------------------------------------------------------------------ */
@@ -420,12 +460,15 @@ static int finish(bool stood_in_it)
     wb_mount_free(mount);
     if (r != 0)
         return r;
-    printf("%s: a file was written, changed, read as of before, and removed with its history\n",
-           changes > 0 ? "tested" : "nothing to change; tested");
-    if (status)
-        wb_program_run(arguments, -1, NULL);
-    print_policy();
-    advise_lingering();
+    is_tested = true;
+    if (!as_json) {
+        printf("%s: a file was written, changed, read as of before, and removed with its history\n",
+               changes > 0 ? "tested" : "nothing to change; tested");
+        if (status)
+            wb_program_run(arguments, -1, NULL);
+        print_policy();
+        advise_lingering();
+    }
     if (stood_in_it)
         wb_cli_warn(NULL, "the current directory is below the mount %s, where nothing is recorded; run `cd .` to enter "
                     "the mount", unit.directory);
@@ -462,7 +505,7 @@ static int carry_out(enum wb_way now)
     }
     if (r == 0 && dry_run) {
         announce_policy(is_mounted);
-        if (changes == 0)
+        if (changes == 0 && !as_json)
             printf("nothing to change\n");
         return 0;
     }
@@ -497,8 +540,13 @@ int main(int argc, char **argv)
     r = now == WB_WAY_NONE ? wb_unit_check_owner(&unit) : 0;
     if (r == 0)
         r = choose_way(now);
-    if (r == 0)
+    if (r == 0) {
+        if (as_json)
+            begin_json();
         r = carry_out(now);
+        if (as_json)
+            end_json();
+    }
     wb_unit_clear(&unit);
     g_free(former_options);
     end = wb_cli_end();

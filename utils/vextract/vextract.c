@@ -121,8 +121,7 @@ static void report_json(const struct wb_place *place, const struct wb_moment *mo
     wb_json_int(builder, "failed", (int64_t)extract->failed);
     wb_json_bool(builder, "dry_run", dry_run);
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
 }
 
 static void report(const struct wb_place *place, const struct wb_moment *moment,

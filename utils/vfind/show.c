@@ -49,17 +49,6 @@ static char *destination(const struct find *find, const char *path, const struct
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void add_time(JsonBuilder *builder, const char *key, int64_t when)
-{
-    g_autofree char *words = g_strconcat(key, "_time", NULL);
-    char text[WB_WHEN_TEXT_MAX];
-
-    if (when == 0)
-        return;
-    wb_json_int(builder, key, when);
-    wb_json_string(builder, words, wb_when_print_iso(when, text));
-}
-
 static void show_json(const struct find *find, GString *out, const char *path, const struct entry *entry,
                       const struct span *span, unsigned index, int64_t back)
 {
@@ -73,8 +62,8 @@ static void show_json(const struct find *find, GString *out, const char *path, c
     wb_json_string(builder, "path", whole);
     wb_json_string(builder, "status", status_of(span));
     wb_json_string(builder, "type", wb_text_type(span->mode));
-    add_time(builder, "first", span->first);
-    add_time(builder, "last", span->last);
+    wb_json_time(builder, "first", span->first);
+    wb_json_time(builder, "last", span->last);
     wb_json_bool(builder, "before_history", span->first == 0);
     if (!S_ISDIR(span->mode))
         wb_json_int(builder, "size", (int64_t)span->size);
@@ -91,8 +80,8 @@ static void show_json(const struct find *find, GString *out, const char *path, c
     if (command)
         wb_json_string(builder, "restore", command);
     json_builder_end_object(builder);
-    text = wb_json_text(builder);
-    g_string_append_printf(out, "%s\n", text);
+    text = wb_json_entry_text(builder);
+    g_string_append(out, text);
 }
 
 /* ---- for people ------------------------------------------------------------------------------ */
@@ -166,12 +155,12 @@ static void show_gap_json(const struct find *find, GString *out, const char *pat
     wb_json_string(builder, "path", *whole ? whole : ".");
     wb_json_string(builder, "status", "gap");
     wb_json_string(builder, "type", "directory");
-    add_time(builder, "first", gap->since);
-    add_time(builder, "last", gap->open ? 0 : gap->until);
+    wb_json_time(builder, "first", gap->since);
+    wb_json_time(builder, "last", gap->open ? 0 : gap->until);
     wb_json_string(builder, "detail", gap->reason);
     json_builder_end_object(builder);
-    text = wb_json_text(builder);
-    g_string_append_printf(out, "%s\n", text);
+    text = wb_json_entry_text(builder);
+    g_string_append(out, text);
 }
 
 void find_show_gap(struct find *find, GString *out, const char *path, const struct gap *gap)
@@ -206,6 +195,14 @@ static char *state_command(const char *path, const char *command, const struct w
     return g_strdup_printf("%s --time %s %s%s", command, time, *path == '-' ? "./" : "", word);
 }
 
+static void add_change(JsonBuilder *builder, const char *key, uint32_t change)
+{
+    if (change)
+        wb_json_int(builder, key, change);
+    else
+        wb_json_null(builder, key);
+}
+
 static void show_content_json(GString *out, const char *whole, const struct span *newest, bool all,
                               const struct find_content *content)
 {
@@ -221,12 +218,10 @@ static void show_content_json(GString *out, const char *whole, const struct span
     wb_json_string(builder, "status", status_of(newest));
     wb_json_string(builder, "type", "file");
     wb_json_bool(builder, "contains", content->now);
-    add_time(builder, "first", first->when);
-    if (first->change)
-        wb_json_int(builder, "first_change", first->change);
-    add_time(builder, "last", last->when);
-    if (last->change)
-        wb_json_int(builder, "last_change", last->change);
+    wb_json_time(builder, "first", first->when);
+    add_change(builder, "first_change", first->change);
+    wb_json_time(builder, "last", last->when);
+    add_change(builder, "last_change", last->change);
     wb_json_bool(builder, "before_history", first->when == 0);
     wb_json_int(builder, "size", (int64_t)last->size);
     if (all)
@@ -236,8 +231,8 @@ static void show_content_json(GString *out, const char *whole, const struct span
     if (!content->now && find_status_of(newest) != FIND_MOVED)
         wb_json_string(builder, "restore", restore);
     json_builder_end_object(builder);
-    text = wb_json_text(builder);
-    g_string_append_printf(out, "%s\n", text);
+    text = wb_json_entry_text(builder);
+    g_string_append(out, text);
 }
 
 static void append_changes(GString *out, const struct find_content *content)
@@ -309,8 +304,8 @@ void find_show_unknown(struct find *find, GString *out, const char *path, const 
         wb_json_int(builder, "versions", content->unknown);
         wb_json_string(builder, "detail", wb_errno_text(content->error));
         json_builder_end_object(builder);
-        text = wb_json_text(builder);
-        g_string_append_printf(out, "%s\n", text);
+        text = wb_json_entry_text(builder);
+        g_string_append(out, text);
     }
 }
 

@@ -53,8 +53,6 @@ static const struct wb_cli cli = {
     .exit_text = "0 clean, 1 repaired, 4 errors left unrepaired, 8 could not check, 16 wrong usage, 32 stopped",
 };
 
-static bool first = true;
-
 static const char *state_name(enum wb_check_state state)
 {
     switch (state) {
@@ -84,9 +82,7 @@ static void print_json(const struct wb_check_finding *finding)
     wb_json_string(builder, "text", finding->text);
     wb_json_string(builder, "remedy", finding->remedy);
     json_builder_end_object(builder);
-    fputs(first ? "" : ",\n", stdout);
-    wb_json_print(stdout, builder);
-    first = false;
+    wb_json_list_add(builder);
 }
 
 static void print_text(const struct wb_check_finding *finding)
@@ -123,22 +119,30 @@ static void print_summary(const struct wb_check_result *result)
 {
     char size[WB_TEXT_SIZE_MAX];
 
-    if (!json) {
-        printf("%" G_GUINT64_FORMAT " records in %" G_GUINT64_FORMAT " files, %s; %" G_GUINT64_FORMAT
-               " entries in the tree: %s",
-               result->records, result->files, wb_text_size(result->bytes, size), result->entries,
-               result->wrong + result->lost + result->repaired ? "" : "clean\n");
-        if (result->wrong + result->lost + result->repaired)
-            printf("%" G_GUINT64_FORMAT " repaired, %" G_GUINT64_FORMAT " can be repaired, %" G_GUINT64_FORMAT
-                   " lost\n",
-                   result->repaired, result->wrong, result->lost);
-        return;
-    }
-    printf("],\n\"records\":%" G_GUINT64_FORMAT ",\"files\":%" G_GUINT64_FORMAT ",\"bytes\":%" G_GUINT64_FORMAT
-           ",\"entries\":%" G_GUINT64_FORMAT ",\"wrong\":%" G_GUINT64_FORMAT ",\"lost\":%" G_GUINT64_FORMAT
-           ",\"repaired\":%" G_GUINT64_FORMAT ",\"online\":%s}\n",
-           result->records, result->files, result->bytes, result->entries, result->wrong, result->lost,
-           result->repaired, result->online ? "true" : "false");
+    printf("%" G_GUINT64_FORMAT " records in %" G_GUINT64_FORMAT " files, %s; %" G_GUINT64_FORMAT
+           " entries in the tree: %s",
+           result->records, result->files, wb_text_size(result->bytes, size), result->entries,
+           result->wrong + result->lost + result->repaired ? "" : "clean\n");
+    if (result->wrong + result->lost + result->repaired)
+        printf("%" G_GUINT64_FORMAT " repaired, %" G_GUINT64_FORMAT " can be repaired, %" G_GUINT64_FORMAT " lost\n",
+               result->repaired, result->wrong, result->lost);
+}
+
+static void end_json(const struct wb_check_result *result)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_int(builder, "records", (int64_t)result->records);
+    wb_json_int(builder, "files", (int64_t)result->files);
+    wb_json_int(builder, "bytes", (int64_t)result->bytes);
+    wb_json_int(builder, "entries", (int64_t)result->entries);
+    wb_json_int(builder, "wrong", (int64_t)result->wrong);
+    wb_json_int(builder, "lost", (int64_t)result->lost);
+    wb_json_int(builder, "repaired", (int64_t)result->repaired);
+    wb_json_bool(builder, "online", result->online);
+    json_builder_end_object(builder);
+    wb_json_list_end(builder);
 }
 
 static int check(const char *given)
@@ -156,19 +160,21 @@ static int check(const char *given)
     if (wb_tree_behind(given, &tree, &store) != 0)
         return FAILED;
     if (json)
-        fputs("{\"findings\":[", stdout);
+        wb_json_list_begin(NULL, "findings");
     wb_progress_begin();
     r = wb_confine_store(&tree, &store, flags & WB_CHECK_REPAIR ? WB_CONFINE_CHANGES : 0, &why);
     if (r == 0)
         r = wb_check_store(tree, store, flags, &listener, &result, &why);
     wb_progress_clear();
-    /* What was not looked at whole is not called clean; JSON is closed all the same. */
-    if (r == 0 || json)
-        print_summary(&result);
-    if (r < 0) {
+    if (r < 0)
         wb_cli_fail(given, "%s", why.text);
+    /* What was not looked at whole is not called clean. */
+    if (json)
+        end_json(&result);
+    else if (r == 0)
+        print_summary(&result);
+    if (r < 0)
         return r == -ECANCELED ? CANCELED : FAILED;
-    }
     return result.wrong + result.lost > 0 ? LEFT : result.repaired > 0 ? REPAIRED : CLEAN;
 }
 

@@ -168,8 +168,7 @@ static void end_json(JsonBuilder *builder, const struct wb_control_change *entry
         wb_json_string(builder, "object", object);
     }
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_entry(builder);
 }
 
 void show_json(const struct wb_change *change)
@@ -182,7 +181,7 @@ void show_json(const struct wb_change *change)
     wb_json_string(builder, "op", change->op);
     wb_json_string(builder, "path", change->path);
     if (entry->flags & WB_CONTROL_CHANGE_GAP) {
-        wb_json_int(builder, "since", (int64_t)entry->offset);
+        wb_json_time(builder, "since", (int64_t)entry->offset);
         wb_json_bool(builder, "open", entry->flags & WB_CONTROL_CHANGE_OPEN);
         wb_json_string(builder, "detail", change->detail);
         end_json(builder, entry);

@@ -170,8 +170,7 @@ static void report_json(const struct wb_place *place, const struct wb_control_th
     wb_json_int(builder, "kept", (int64_t)sums->kept);
     wb_json_int(builder, "held", (int64_t)sums->held);
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
 }
 
 static void report(const struct wb_place *place, const struct wb_control_thinned *sums)
@@ -181,9 +180,7 @@ static void report(const struct wb_place *place, const struct wb_control_thinned
     g_autofree char *files = wb_text_count(sums->changed, "file", "files");
     char bytes[WB_TEXT_SIZE_MAX];
 
-    if (vprune_json)
-        report_json(place, sums);
-    else
+    if (!vprune_json)
         printf("%s: %s of %s %s, %s %s\n", name, versions, files, vprune_dry_run ? "would be deleted" : "deleted",
                wb_text_size(all_bytes(sums), bytes), vprune_dry_run ? "would be freed" : "freed");
     if (sums->kept > 0)
@@ -195,6 +192,9 @@ static void report(const struct wb_place *place, const struct wb_control_thinned
         wb_cli_fail(place->given, "versions of %" PRIu64 " files were kept because the damaged catalog of the "
                     "directory '%s' may refer to them; run vfsck", sums->held, dir);
     }
+    /* With these errors. */
+    if (vprune_json)
+        report_json(place, sums);
 }
 
 static void complain(const struct wb_place *place, int error)

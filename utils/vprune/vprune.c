@@ -176,8 +176,7 @@ static void report_json(const struct wb_place *place, const struct sums *sums)
     wb_json_int(builder, "kept", (int64_t)sums->all.kept);
     wb_json_int(builder, "snapshots", (int64_t)sums->all.snapshots);
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
 }
 
 static void report(const struct wb_place *place, const struct sums *sums)
@@ -187,9 +186,7 @@ static void report(const struct wb_place *place, const struct sums *sums)
     g_autofree char *logs = wb_text_count(sums->all.changed, "log", "logs");
     char bytes[WB_TEXT_SIZE_MAX], text[WB_WHEN_TEXT_MAX];
 
-    if (vprune_json)
-        report_json(place, sums);
-    else if (sums->all.snapshots == 0)
+    if (!vprune_json && sums->all.snapshots == 0)
         printf("%s: history %s at %s; %s %s (%s, %s)\n", name, vprune_dry_run ? "would begin" : "begins",
                wb_when_print(sums->all.horizon, 0, text), wb_text_size(bytes_of(sums), bytes),
                vprune_dry_run ? "would be freed" : "freed", logs, files);
@@ -203,6 +200,9 @@ static void report(const struct wb_place *place, const struct sums *sums)
         wb_cli_fail(place->given, "%" PRIu64 " logs or deleted files could not be pruned: %s; run %s, then run this "
                     "again", sums->all.kept, wb_errno_text((int)sums->all.error), wb_cli_tool("vfsck"));
     }
+    /* With these errors. */
+    if (vprune_json)
+        report_json(place, sums);
 }
 
 /* g_free. */
@@ -259,6 +259,7 @@ int main(int argc, char **argv)
     if (before_text && wb_time_past(NULL, "--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++) {
+        wb_json_separate();
         if (before_text)
             r = prune_tree(argv[i]);
         else

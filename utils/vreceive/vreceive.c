@@ -41,8 +41,8 @@ static void print_json(const struct wb_copy_result *result)
     g_autoptr(JsonBuilder) builder = json_builder_new();
 
     json_builder_begin_object(builder);
-    wb_json_int(builder, "since", result->since);
-    wb_json_int(builder, "until", result->until);
+    wb_json_time(builder, "since", result->since);
+    wb_json_time(builder, "until", result->until);
     if (status) {
         wb_json_string(builder, "point", wb_copy_point_print(&result->point, text));
     } else {
@@ -52,8 +52,7 @@ static void print_json(const struct wb_copy_result *result)
         wb_json_int(builder, "refused", (int64_t)result->refused);
     }
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
     fflush(stdout);
 }
 

@@ -49,7 +49,6 @@ static const struct wb_cli cli = {
 };
 
 static bool wrong_usage; /* found out only when a PATH was looked at */
-static unsigned reports; /* begun */
 static unsigned paths_done;
 
 static bool is_alone; /* there is one PATH, so that undoing the newest restore there takes back exactly this one */
@@ -191,8 +190,6 @@ static void run(const struct request *request)
     /* The answer may have taken long. */
     if (!json && !dry_run && !remove_files && isatty(STDIN_FILENO))
         find_changed(request, &wanted, &changed);
-    if (json && reports++ > 0)
-        putchar(',');
     wb_revert_report_begin(&report);
     wb_progress_begin();
     wb_revert_run(&wanted, &result);
@@ -228,16 +225,16 @@ int main(int argc, char **argv)
     if (!moment_options.time && moment_options.change == WB_CHANGE_NONE)
         return wb_cli_usage("the state is missing: use --time TIME or --change N ('%s' lists the changes)",
                             wb_cli_tool("vstat"));
-    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
+    for (int i = 1; i < argc && !wb_cli_interrupted(); i++) {
+        wb_json_separate();
         wrong_usage |= look_for(argv[i], requests) == WB_EXIT_USAGE;
+    }
     sets = make_sets(requests);
     is_alone = argc == 2;
-    if (json && argc > 2)
-        putchar('[');
-    for (guint i = 0; i < requests->len && !wb_cli_interrupted(); i++)
+    for (guint i = 0; i < requests->len && !wb_cli_interrupted(); i++) {
+        wb_json_separate();
         run(requests->pdata[i]);
-    if (json && argc > 2)
-        puts("]");
+    }
     if (dry_run)
         wb_cli_stopped("nothing was changed");
     else

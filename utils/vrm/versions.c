@@ -114,17 +114,15 @@ static void say(const struct wb_place *place, const struct vrm_range *range, int
     builder = json_builder_new();
     json_builder_begin_object(builder);
     wb_json_string(builder, "path", place->given);
-    if (range->dry_run)
-        wb_json_bool(builder, "dry_run", true);
+    wb_json_bool(builder, "dry_run", range->dry_run);
     wb_json_int(builder, "first", range->first);
     wb_json_int(builder, "last", range->last);
-    wb_json_int(builder, "since", from);
-    wb_json_int(builder, "until", until);
+    wb_json_time(builder, "since", from);
+    wb_json_time(builder, "until", until);
     wb_json_int(builder, "versions", (int64_t)erased->versions);
     wb_json_int(builder, "bytes", (int64_t)erased->bytes);
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
 }
 
 static bool ask_daemon(const struct wb_place *place, unsigned flags, int64_t from, int64_t until,

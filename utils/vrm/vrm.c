@@ -156,12 +156,6 @@ static void say_refused(const struct wb_place *place, int error)
     }
 }
 
-static void print_before(JsonBuilder *builder)
-{
-    if (before)
-        wb_json_int(builder, "before", before);
-}
-
 static void report(const struct wb_place *place, const struct wb_control_erased *erased)
 {
     g_autofree char *name = wb_text_printable(place->given);
@@ -173,13 +167,13 @@ static void report(const struct wb_place *place, const struct wb_control_erased 
 
         json_builder_begin_object(builder);
         wb_json_string(builder, "path", place->given);
+        wb_json_bool(builder, "dry_run", false);
         wb_json_bool(builder, "history_only", history_only || before);
-        print_before(builder);
+        wb_json_time(builder, "before", before);
         wb_json_int(builder, "objects", (int64_t)erased->objects);
         wb_json_int(builder, "bytes", (int64_t)erased->bytes);
         json_builder_end_object(builder);
-        wb_json_print(stdout, builder);
-        putchar('\n');
+        wb_json_document(builder);
         return;
     }
     if (before)
@@ -197,7 +191,7 @@ static void print_extent(const struct wb_place *place, const struct vrm_extent *
     json_builder_begin_object(builder);
     wb_json_string(builder, "path", place->given);
     wb_json_bool(builder, "dry_run", true);
-    print_before(builder);
+    wb_json_time(builder, "before", before);
     wb_json_bool(builder, "exists", extent->exists);
     wb_json_bool(builder, "directory", extent->directory);
     wb_json_int(builder, "versions", (int64_t)extent->versions);
@@ -207,8 +201,7 @@ static void print_extent(const struct wb_place *place, const struct vrm_extent *
         wb_json_int(builder, "shared", (int64_t)extent->freed.shared);
     }
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
 }
 
 void vrm_report(const struct wb_place *place, bool hit, int r, const struct wb_control_erased *erased)
@@ -218,6 +211,7 @@ void vrm_report(const struct wb_place *place, bool hit, int r, const struct wb_c
         return;
     if (r < 0) {
         say_refused(place, r);
+        wb_json_separate();
         return;
     }
     paths_done++;
@@ -291,6 +285,7 @@ static void remove_place(const struct wb_place *place, const struct vrm_hit *hit
     g_autofree char *question = NULL;
     int r;
 
+    wb_json_separate();
     /* No question needs its figures; the daemon checks whether it may be erased. */
     if (hit && !dry_run) {
         erase_place(place, hit, false);
@@ -405,6 +400,7 @@ static int remove_path(const char *path, const struct wb_patterns *patterns)
     _cleanup_place_ struct wb_place *place =
         wb_place_find(path, dry_run && !change_text ? WB_MOUNT_READ : WB_MOUNT_WRITE);
 
+    wb_json_separate();
     if (place && before_text && wb_time_past(place, "--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
     if (place && before && wb_moment_is_known(place, before_text, before) != 0)

@@ -51,6 +51,7 @@ static const struct wb_cli cli = {
     .plain = true,
     .timeless = true,
     .path_word = "SRC",
+    .writes_stream = true,
     .arguments = "SRC",
     .summary = "Copies a tree with its whole history to another place, or the changes since the last time: with --to "
                "directly, else as a stream on standard output for vreceive. SRC is the tree or its mount point; it may "
@@ -65,23 +66,20 @@ static const struct wb_cli cli = {
     .paths_max = 1,
 };
 
-/* Without --to, standard output is the stream. */
+/* On standard error, without --to: standard output is the stream then. */
 static void print_json(const struct wb_copy_result *result)
 {
-    FILE *out = to_option ? stdout : stderr;
     g_autoptr(JsonBuilder) builder = json_builder_new();
 
     json_builder_begin_object(builder);
-    wb_json_int(builder, "since", result->since);
-    wb_json_int(builder, "until", result->until);
+    wb_json_time(builder, "since", result->since);
+    wb_json_time(builder, "until", result->until);
     wb_json_int(builder, "bytes", (int64_t)result->bytes);
     wb_json_int(builder, "records", (int64_t)result->records);
     wb_json_int(builder, "objects", (int64_t)result->objects);
     wb_json_int(builder, "missing", (int64_t)result->missing);
     json_builder_end_object(builder);
-    wb_json_print(out, builder);
-    fputc('\n', out);
-    fflush(out);
+    wb_json_document(builder);
 }
 
 /* With --to: the state of the copy now. */
@@ -282,6 +280,8 @@ int main(int argc, char **argv)
 
     if (r >= 0)
         return r;
+    if (json && to_option)
+        wb_json_start(stdout);
     r = check_options(&from);
     if (r != 0)
         return r;

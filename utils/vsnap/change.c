@@ -129,11 +129,9 @@ static int create_at(const char *path, const char *name, const char *text, bool 
         json_builder_begin_object(builder);
         wb_json_string(builder, "name", wb_snapshot_name(snapshot));
         wb_json_when(builder, snapshot->when);
-        wb_json_string(builder, "epoch", epoch);
         wb_json_string(builder, "path", wb_snapshot_path(snapshot));
         json_builder_end_object(builder);
-        wb_json_print(stdout, builder);
-        putchar('\n');
+        wb_json_document(builder);
     } else {
         printf("%s\t%s\n", wb_snapshot_name(snapshot), epoch);
     }
@@ -184,10 +182,22 @@ int vsnap_create(int argc, char **argv)
 
 /* ---- rename ---------------------------------------------------------------------------------- */
 
+static void report_rename(const char *from, const char *to)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "name", to);
+    wb_json_string(builder, "from", from);
+    json_builder_end_object(builder);
+    wb_json_document(builder);
+}
+
 int vsnap_rename(int argc, char **argv)
 {
     static char *directory;
-    static const GOptionEntry options[] = {VSNAP_DIRECTORY(&directory), WB_CLI_END};
+    static gboolean json;
+    static const GOptionEntry options[] = {VSNAP_DIRECTORY(&directory), WB_CLI_JSON(&json), WB_CLI_END};
     static const struct wb_cli cli = {
         .name = "vsnap",
         .verb = "rename",
@@ -214,6 +224,8 @@ int vsnap_rename(int argc, char **argv)
         vsnap_fail(place, r == -EEXIST ? argv[2] : argv[1], r);
     else
         warn_of_name(place, argv[2]);
+    if (r >= 0 && json)
+        report_rename(argv[1], argv[2]);
     wb_place_free(place);
     return wb_cli_end();
 }
@@ -237,8 +249,20 @@ static int look(const struct wb_place *place, const char *name, bool *ret_may, i
     return 0;
 }
 
+static void report_delete(const char *name, int64_t when, bool dry_run)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "name", name);
+    wb_json_when(builder, when);
+    wb_json_bool(builder, "dry_run", dry_run);
+    json_builder_end_object(builder);
+    wb_json_document(builder);
+}
+
 /* Whether it was done. */
-static bool delete_one(const struct wb_place *place, const char *name, bool dry_run)
+static bool delete_one(const struct wb_place *place, const char *name, bool dry_run, bool json)
 {
     g_autofree char *shown = wb_text_printable(name);
     char epoch[WB_WHEN_TEXT_MAX];
@@ -255,6 +279,10 @@ static bool delete_one(const struct wb_place *place, const char *name, bool dry_
         vsnap_fail(place, name, r);
         return false;
     }
+    if (json) {
+        report_delete(name, when, dry_run);
+        return true;
+    }
     printf("%s: %s; its time %s %s\n", shown, dry_run ? "would be deleted" : "deleted",
            dry_run ? "is" : "can still be used:", wb_when_print_epoch(when, epoch));
     return true;
@@ -263,8 +291,9 @@ static bool delete_one(const struct wb_place *place, const char *name, bool dry_
 int vsnap_delete(int argc, char **argv)
 {
     static char *directory;
-    static gboolean dry_run;
-    static const GOptionEntry options[] = {VSNAP_DIRECTORY(&directory), WB_CLI_DRY_RUN(&dry_run), WB_CLI_END};
+    static gboolean dry_run, json;
+    static const GOptionEntry options[] = {VSNAP_DIRECTORY(&directory), WB_CLI_DRY_RUN(&dry_run), WB_CLI_JSON(&json),
+                                           WB_CLI_END};
     static const struct wb_cli cli = {
         .name = "vsnap",
         .verb = "delete",
@@ -286,8 +315,10 @@ int vsnap_delete(int argc, char **argv)
     place = vsnap_place(path, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
     if (!place)
         return WB_EXIT_FAILED;
-    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
-        done += delete_one(place, argv[i], dry_run);
+    for (int i = 1; i < argc && !wb_cli_interrupted(); i++) {
+        wb_json_separate();
+        done += delete_one(place, argv[i], dry_run, json);
+    }
     if (dry_run)
         wb_cli_stopped("nothing was changed");
     else

@@ -76,23 +76,19 @@ static const char *type_of(const struct wb_control_entry *entry)
 
 static void build_state(JsonBuilder *builder, const char *key, const struct wb_control_entry *entry)
 {
-    if (!entry)
+    g_autofree char *mode = entry ? g_strdup_printf("%04o", (unsigned)entry->mode & 07777) : NULL;
+
+    if (!entry) {
+        wb_json_null(builder, key);
         return;
+    }
     json_builder_set_member_name(builder, key);
     json_builder_begin_object(builder);
     wb_json_string(builder, "type", type_of(entry));
     wb_json_int(builder, "size", (int64_t)entry->length);
-    wb_json_int(builder, "mode", entry->mode & 07777);
+    wb_json_string(builder, "mode", mode);
     wb_json_int(builder, "uid", entry->uid);
     wb_json_int(builder, "gid", entry->gid);
-    json_builder_end_object(builder);
-}
-
-static void build_moment(JsonBuilder *builder, const char *key, int64_t when)
-{
-    json_builder_set_member_name(builder, key);
-    json_builder_begin_object(builder);
-    wb_json_when(builder, when);
     json_builder_end_object(builder);
 }
 
@@ -101,8 +97,8 @@ static void print_json(const struct diff *diff)
     g_autoptr(JsonBuilder) builder = json_builder_new();
 
     json_builder_begin_object(builder);
-    build_moment(builder, "from", diff->when[0]);
-    build_moment(builder, "to", diff->when[1]);
+    wb_json_time(builder, "from", diff->when[0]);
+    wb_json_time(builder, "to", diff->when[1]);
     wb_json_bool(builder, "present", diff->present);
     json_builder_set_member_name(builder, "changes");
     json_builder_begin_array(builder);
@@ -123,8 +119,7 @@ static void print_json(const struct diff *diff)
     json_builder_end_array(builder);
     wb_json_bool(builder, "complete", !diff->failed);
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
 }
 
 /* ---- the moments ----------------------------------------------------------------------------- */

@@ -21,12 +21,10 @@ static void show_json(const struct wb_place *place, const struct wb_control_snap
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
     g_autofree char *directory = vsnap_shown(place->mount, wb_snapshot_path(snapshot));
-    char epoch[WB_WHEN_TEXT_MAX];
 
     json_builder_begin_object(builder);
     wb_json_string(builder, "name", wb_snapshot_name(snapshot));
     wb_json_when(builder, snapshot->when);
-    wb_json_string(builder, "epoch", wb_when_print_epoch(snapshot->when, epoch));
     wb_json_string(builder, "path", wb_snapshot_path(snapshot));
     wb_json_string(builder, "directory", directory);
     wb_json_bool(builder, "covers", snapshot->flags & WB_CONTROL_SNAPSHOT_COVERS);
@@ -36,18 +34,11 @@ static void show_json(const struct wb_place *place, const struct wb_control_snap
     wb_json_bool(builder, "automatic", snapshot->flags & WB_CONTROL_SNAPSHOT_AUTOMATIC);
     wb_json_bool(builder, "deletable", snapshot->flags & WB_CONTROL_SNAPSHOT_MAY);
     if (files) {
-        json_builder_set_member_name(builder, "open");
-        json_builder_begin_array(builder);
-        for (char **file = files; *file; file++) {
-            g_autofree char *valid = g_utf8_make_valid(*file, -1);
-
-            json_builder_add_string_value(builder, valid);
-        }
-        json_builder_end_array(builder);
+        wb_json_strings(builder, "open", (const char *const *)files);
         wb_json_int(builder, "open_unnamed", (int64_t)unnamed);
     }
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
+    wb_json_list_add(builder);
 }
 
 static void line(const char *title, const char *text)
@@ -117,9 +108,7 @@ static bool show(const struct wb_place *place, const struct wb_control_snapshot 
             vsnap_fail(place, wb_snapshot_name(snapshot), r);
         return false;
     }
-    if (json)
-        fputs(first ? "\n  " : ",\n  ", stdout);
-    else if (!first)
+    if (!json && !first)
         putchar('\n');
     if (json)
         show_json(place, snapshot, files, unnamed);
@@ -163,7 +152,7 @@ static void list(const struct wb_place *place, const GPtrArray *all)
     guint shown = 0;
 
     if (json)
-        fputs("{\"snapshots\":[", stdout);
+        wb_json_list_begin(NULL, "snapshots");
     for (guint i = 0; i < all->len && !wb_cli_interrupted() && !ferror(stdout); i++) {
         const struct wb_control_snapshot *snapshot = all->pdata[i];
 
@@ -175,14 +164,13 @@ static void list(const struct wb_place *place, const GPtrArray *all)
             shown += show(place, snapshot, shown == 0);
             continue;
         } else {
-            fputs(shown == 0 ? "\n  " : ",\n  ", stdout);
             show_json(place, snapshot, NULL, 0);
         }
         shown++;
     }
     wb_table_free(table);
     if (json)
-        puts("]}");
+        wb_json_list_end(NULL);
     else if (shown == 0)
         printf("no snapshots%s; 'vsnap create NAME' creates one\n", all->len > 0 ? " of this" : "");
 }
@@ -256,7 +244,7 @@ int vsnap_show(int argc, char **argv)
     if (!place)
         return WB_EXIT_FAILED;
     if (json)
-        fputs("{\"snapshots\":[", stdout);
+        wb_json_list_begin(NULL, "snapshots");
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++) {
         g_autoptr(GPtrArray) found = NULL;
 
@@ -269,6 +257,6 @@ int vsnap_show(int argc, char **argv)
             first = false;
     }
     if (json)
-        puts("]}");
+        wb_json_list_end(NULL);
     return wb_cli_end();
 }

@@ -150,8 +150,7 @@ static int report_mount(const char *dir)
         wb_json_string(builder, "source", hello->source);
         wb_json_when(builder, hello->moment);
         json_builder_end_object(builder);
-        wb_json_print(stdout, builder);
-        putchar('\n');
+        wb_json_document(builder);
         return WB_EXIT_OK;
     }
     source = wb_text_printable(hello->source);

@@ -3,6 +3,7 @@
 #include "client/past_path.h"
 #include "client/path.h"
 #include "common/cli.h"
+#include "common/json.h"
 #include "common/text.h"
 #include "content/states.h"
 #include <errno.h>
@@ -226,14 +227,20 @@ char *containing_summary(const struct containing *containing, bool complete)
     return g_string_free(text, FALSE);
 }
 
-void containing_json(const struct containing *containing, GString *members)
+static void add_change(JsonBuilder *members, const char *key, uint32_t change)
 {
-    if (containing->first)
-        g_string_append_printf(members, ",\"first_change\":%u", containing->first);
-    if (containing->last)
-        g_string_append_printf(members, ",\"last_change\":%u", containing->last);
-    g_string_append_printf(members, ",\"before\":%s,\"unknown\":%u", containing->before ? "true" : "false",
-                           containing->unknown->len);
+    if (change)
+        wb_json_int(members, key, change);
+    else
+        wb_json_null(members, key);
+}
+
+void containing_json(const struct containing *containing, JsonBuilder *members)
+{
+    add_change(members, "first_change", containing->first);
+    add_change(members, "last_change", containing->last);
+    wb_json_bool(members, "before", containing->before);
+    wb_json_int(members, "unknown", containing->unknown->len);
 }
 
 void containing_fail(const struct containing *containing)

@@ -8,6 +8,7 @@
  * does this.
  */
 
+#include <json-glib/json-glib.h>
 #include "common/mount.h"
 #include "content/text_search.h"
 #include <stdbool.h>
@@ -42,7 +43,7 @@ void containing_end(struct containing *containing, const struct wb_control_versi
 char *containing_summary(const struct containing *containing, bool complete);
 
 /* The same as members of a JSON object, each with a comma before it. */
-void containing_json(const struct containing *containing, GString *members);
+void containing_json(const struct containing *containing, JsonBuilder *members);
 
 /* An error line, if there are states that are not known. */
 void containing_fail(const struct containing *containing);

@@ -187,11 +187,11 @@ void show_json(JsonBuilder *builder, const struct wb_control_version *version, c
     }
     wb_json_string(builder, "op", version->op_name);
     if (version->flags & WB_CONTROL_VERSION_GAP)
-        wb_json_int(builder, "since", (int64_t)version->offset);
+        wb_json_time(builder, "since", (int64_t)version->offset);
     else
         wb_json_int(builder, "offset", (int64_t)version->offset);
     if (version->flags & WB_CONTROL_VERSION_THINNED)
-        wb_json_int(builder, "thinned_since", version->thinned_since);
+        wb_json_time(builder, "thinned_since", version->thinned_since);
     wb_json_int(builder, "length", (int64_t)version->length);
     wb_json_int(builder, "size_before", (int64_t)version->size_before);
     wb_json_int(builder, "size_after", (int64_t)version->size_after);

@@ -64,7 +64,7 @@ static int check_options(void)
     return r;
 }
 
-static void show_version(struct wb_table *table, JsonBuilder *builder, const struct show *show, bool first,
+static void show_version(struct wb_table *table, JsonBuilder *builder, const struct show *show,
                          const struct wb_control_version *version, const int *contains)
 {
     wb_progress_clear();
@@ -72,9 +72,8 @@ static void show_version(struct wb_table *table, JsonBuilder *builder, const str
         show_row(table, show, version);
         return;
     }
-    fputs(first ? "\n  " : ",\n  ", stdout);
     show_json(builder, version, contains);
-    wb_json_print(stdout, builder);
+    wb_json_list_add(builder);
 }
 
 /* Fetches up to `limit` versions to the table or as JSON elements. Their number or -errno. */
@@ -101,7 +100,7 @@ static int64_t list(const struct wb_place *place, const struct show *show, struc
         }
         if (contains == 0 && !(version->flags & WB_CONTROL_VERSION_GAP))
             continue;
-        show_version(table, builder, show, count == 0, version, containing ? &contains : NULL);
+        show_version(table, builder, show, version, containing ? &contains : NULL);
         count++;
     }
     if (containing && r == 1 && !since && !(until && !oldest))
@@ -116,7 +115,7 @@ static int64_t list(const struct wb_place *place, const struct show *show, struc
  * NULL) as members of the JSON object of the path. Their number or -errno.
  */
 static int64_t list_containing(const struct wb_place *place, const struct show *show, const char *shown,
-                               GString *members)
+                               JsonBuilder *members)
 {
     _cleanup_text_search_ struct wb_text_search *search = wb_text_search_new(text);
     struct containing containing;
@@ -221,28 +220,31 @@ static void show_path(const char *path, bool several, bool first)
                since_text || until_text ? " in that time" : "; it has not changed since the history began");
 }
 
-static void show_path_json(const char *path, bool first)
+static void show_path_json(const char *path)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
-    g_autofree char *literal = wb_json_literal(path);
-    g_autoptr(GString) members = g_string_new(NULL);
+    g_autoptr(JsonBuilder) builder = json_builder_new();
     struct show show = {0};
     bool directory, known;
     int64_t r;
 
-    printf("%s{\"path\":%s,\"versions\":[", first ? "" : ",\n", literal);
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", path);
+    json_builder_end_object(builder);
+    wb_json_list_begin(builder, "versions");
+    json_builder_begin_object(builder);
     known = place && times_are_known(place);
     r = known ? probe(place, &directory) : 1;
     if (r == 0 && text && directory) {
         fail_directory(path);
-        known = false;
     } else if (r == 0) {
         show.name = strrchr(place->path, '/') ? strrchr(place->path, '/') + 1 : place->path;
-        r = text ? list_containing(place, &show, NULL, members) : list(place, &show, NULL);
+        r = text ? list_containing(place, &show, NULL, builder) : list(place, &show, NULL);
     }
     if (r < 0)
         fail(path, r);
-    printf("]%s%s}", members->str, r < 0 || !known ? ",\"error\":true" : "");
+    json_builder_end_object(builder);
+    wb_json_list_end(builder);
 }
 
 int main(int argc, char **argv)
@@ -253,16 +255,12 @@ int main(int argc, char **argv)
         r = check_options() ?: -1;
     if (r >= 0)
         return r;
-    if (json && argc > 2)
-        putchar('[');
     for (int i = 1; i < argc && !wb_cli_interrupted() && !ferror(stdout); i++) {
         if (json)
-            show_path_json(argv[i], i == 1);
+            show_path_json(argv[i]);
         else
             show_path(argv[i], argc > 2, i == 1);
     }
-    if (json)
-        puts(argc > 2 ? "]" : "");
     r = wb_cli_end();
     return r == WB_EXIT_OK && wrong_usage ? WB_EXIT_USAGE : r;
 }

@@ -201,11 +201,11 @@ static void print_text(const struct status *status)
     print_advice(status);
 }
 
-static void add_json(JsonBuilder *builder, const struct status *status)
+static void print_json(const struct status *status)
 {
+    g_autoptr(JsonBuilder) builder = json_builder_new();
     const struct wb_mount *mount = status->mount;
     g_autofree char *store = mount ? place_of_store(&mount->hello) : NULL;
-    char text[WB_WHEN_TEXT_MAX];
 
     json_builder_begin_object(builder);
     wb_json_string(builder, "path", status->path);
@@ -220,20 +220,21 @@ static void add_json(JsonBuilder *builder, const struct status *status)
         if (store)
             wb_json_string(builder, "store", store);
         if (mount->hello.created > 0)
-            wb_json_string(builder, "since", wb_when_print_iso(mount->hello.created, text));
+            wb_json_time(builder, "since", mount->hello.created);
         if (mount->hello.moment > 0)
-            wb_json_string(builder, "at", wb_when_print_iso(mount->hello.moment, text));
+            wb_json_time(builder, "at", mount->hello.moment);
         wb_json_bool(builder, "below_mount", status->is_below);
     } else if (status->tree) {
         wb_json_string(builder, "tree", status->tree);
     }
     json_builder_end_object(builder);
+    wb_json_document(builder);
 }
 
 /* ---- the paths ------------------------------------------------------------------------------------------- */
 
 /* Whether it is recorded. */
-static bool show(const GPtrArray *list, const char *given, JsonBuilder *builder)
+static bool show(const GPtrArray *list, const char *given)
 {
     struct status status = {.path = wb_path_absolute(given)};
     bool recorded;
@@ -244,11 +245,12 @@ static bool show(const GPtrArray *list, const char *given, JsonBuilder *builder)
                                                   "mount the tree again"
                                                 : wb_errno_text(-r));
         status_clear(&status);
+        wb_json_separate();
         return false;
     }
     recorded = is_recorded(&status);
-    if (builder)
-        add_json(builder, &status);
+    if (json)
+        print_json(&status);
     else
         print_text(&status);
     status_clear(&status);
@@ -258,7 +260,6 @@ static bool show(const GPtrArray *list, const char *given, JsonBuilder *builder)
 int main(int argc, char **argv)
 {
     g_autoptr(GPtrArray) list = NULL;
-    g_autoptr(JsonBuilder) builder = NULL;
     int r = wb_cli_begin(&cli, options, &argc, &argv);
     bool recorded = true;
     unsigned count = 0;
@@ -268,9 +269,6 @@ int main(int argc, char **argv)
     if (all && argc > 1)
         return wb_cli_usage("--all and PATH exclude each other");
     list = wb_listed_mounts();
-    builder = json ? json_builder_new() : NULL;
-    if (json)
-        json_builder_begin_array(builder);
     for (guint i = 0; all && i < list->len; i++) {
         const struct wb_listed *listed = list->pdata[i];
 
@@ -281,19 +279,14 @@ int main(int argc, char **argv)
             wb_cli_warn(listed->point, "a mount of this place is covered by another one");
             continue;
         }
-        show(list, listed->point, builder);
+        show(list, listed->point);
     }
     for (int i = 1; i < argc; i++)
-        recorded = show(list, argv[i], builder) && recorded;
+        recorded = show(list, argv[i]) && recorded;
     if (!all && argc < 2)
-        recorded = show(list, ".", builder);
-    if (json) {
-        json_builder_end_array(builder);
-        wb_json_print(stdout, builder);
-        putchar('\n');
-    } else if (all && count == 0) {
+        recorded = show(list, ".");
+    if (all && count == 0 && !json)
         printf("no Wayback mount\n");
-    }
     r = wb_cli_end();
     return r == WB_EXIT_OK && !recorded ? WB_EXIT_FAILED : r;
 }

@@ -76,8 +76,7 @@ static void print_json(const struct wb_move_result *result, bool moving)
         wb_json_bool(builder, "in_tree", !result->apart);
     }
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_document(builder);
 }
 
 static void print_move(const struct wb_move_result *result)

@@ -34,7 +34,7 @@ static void list_json(const struct vundo *vundo, const struct restore *restore)
     wb_json_string(builder, "op", restore_id(restore, id));
     wb_json_string(builder, "state", restore_state(restore));
     wb_json_when(builder, restore->first);
-    wb_json_int(builder, "end", restore->last);
+    wb_json_time(builder, "end", restore->last);
     wb_json_string(builder, "path", shown);
     wb_json_int(builder, "uid", restore->uid);
     wb_json_int(builder, "pid", restore->pid);
@@ -48,8 +48,7 @@ static void list_json(const struct vundo *vundo, const struct restore *restore)
     if (restore->undone_by)
         wb_json_string(builder, "undone_by", restore_id(restore->undone_by, id));
     json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    wb_json_entry(builder);
 }
 
 static void list_row(const struct vundo *vundo, struct wb_table *table, const struct restore *restore)

@@ -345,6 +345,17 @@ static void print_json_string(const char *bytes)
     fputs(quoted, stdout);
 }
 
+/* A member of the bytes of a user; docs/json.md describes what stands for those that are not UTF-8. */
+static void print_json_bytes(const char *key, const char *bytes)
+{
+    g_autofree char *text = g_base64_encode((const guchar *)bytes, strlen(bytes));
+
+    printf("\"%s\": ", key);
+    print_json_string(bytes);
+    if (!g_utf8_validate(bytes, -1, NULL))
+        printf(", \"%s_bytes\": \"%s\"", key, text);
+}
+
 static void print_json_value(const char *value)
 {
     if (value)
@@ -507,8 +518,8 @@ static void print_json(const char *path, const struct wb_config *config, char **
     const struct wb_path_rule *recording;
     const struct wb_path_rule *packs;
 
-    printf("{\"file\": ");
-    print_json_string(path);
+    printf("{\"schema\": %d, ", WB_JSON_SCHEMA);
+    print_json_bytes("file", path);
     printf(", \"mistakes\": []");
     print_json_snapshots(&config->snapshots);
     print_json_recording(&config->recording);
@@ -519,8 +530,8 @@ static void print_json(const char *path, const struct wb_config *config, char **
     print_json_keys(config);
     printf(", \"paths\": [");
     for (char **at = paths; at && *at; at++) {
-        printf(at > paths ? ", {\"path\": " : "{\"path\": ");
-        print_json_string(*at);
+        printf(at > paths ? ", {" : "{");
+        print_json_bytes("path", *at);
         printf(", ");
         print_json_rule(rule_of(&config->policy, *at));
         packs = compaction_of(&config->compaction, *at);
@@ -539,14 +550,48 @@ static void hold_mistake(const char *line, void *data)
     g_ptr_array_add(data, g_strdup(line));
 }
 
+/* `path` may be NULL. */
+static void print_json_error(const char *kind, const char *path, const char *message)
+{
+    printf("{\"kind\": \"%s\", ", kind);
+    if (path) {
+        print_json_bytes("path", path);
+        printf(", ");
+    }
+    printf("\"message\": ");
+    print_json_string(message);
+    printf(", \"problem\": ");
+    print_json_string(message);
+    printf("}");
+}
+
+/* Each mistake is an error, too, as with any tool that fails. */
+static void print_json_mistakes(const char *path, const GPtrArray *mistakes)
+{
+    printf("{\"schema\": %d, ", WB_JSON_SCHEMA);
+    print_json_bytes("file", path);
+    printf(", \"mistakes\": [");
+    print_json_strings(mistakes);
+    printf("], \"error\": ");
+    print_json_error("failed", path, mistakes->len > 0 ? g_ptr_array_index(mistakes, 0) : "it cannot be read");
+    for (guint i = 0; mistakes->len > 1 && i < mistakes->len; i++) {
+        printf(i > 0 ? ", " : ", \"errors\": [");
+        print_json_error("failed", path, g_ptr_array_index(mistakes, i));
+    }
+    printf(mistakes->len > 1 ? "]}\n" : "}\n");
+}
+
+void wb_config_check_refuse(const char *message)
+{
+    printf("{\"schema\": %d, \"error\": ", WB_JSON_SCHEMA);
+    print_json_error("usage", NULL, message);
+    printf("}\n");
+}
+
 static int print_mistakes(const struct wb_options *options, const char *path, const GPtrArray *mistakes)
 {
     if (options->json) {
-        printf("{\"file\": ");
-        print_json_string(path);
-        printf(", \"mistakes\": [");
-        print_json_strings(mistakes);
-        printf("]}\n");
+        print_json_mistakes(path, mistakes);
         return EXIT_FAILED;
     }
     for (guint i = 0; i < mistakes->len; i++) {

@@ -57,6 +57,15 @@ static int serve(const struct wb_options *options)
     return options->foreground ? wb_run(options, -1) : run_in_background(options);
 }
 
+/* Whether the answer is for a program; the options may be wrong. */
+static bool wants_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return true;
+    return false;
+}
+
 static int mount_or_ask(int argc, char **argv)
 {
     struct wb_options options;
@@ -65,6 +74,8 @@ static int mount_or_ask(int argc, char **argv)
 
     if (wb_options_parse(&options, argc, argv, &why) < 0) {
         wb_options_deinit(&options);
+        if (wants_json(argc, argv))
+            wb_config_check_refuse(why.text);
         return wb_run_complain(&why, WB_RUN_USAGE);
     }
     if (options.help) {

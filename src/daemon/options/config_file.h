@@ -44,4 +44,7 @@ void wb_config_report_new(const struct wb_session *session);
 
 /* `wayback --check-config` and `--config-path`: the exit status. */
 int wb_config_check(const struct wb_options *options);
+
+/* Prints wrong usage as JSON (docs/json.md), where --json is given. */
+void wb_config_check_refuse(const char *message);
 int wb_config_path(const struct wb_options *options);

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "store/dump/dump_fields.h"
 #include "store/log/log.h"
+#include "wayback/quote.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,8 @@ static void fields_begin(struct wb_fields *fields, FILE *out, bool json)
 {
     *fields = (struct wb_fields){.out = out, .json = json};
     if (json)
-        fputc('{', out);
+        fprintf(out, "{\"schema\":%d", WB_JSON_SCHEMA);
+    fields->more = json;
 }
 
 static void fields_end(struct wb_fields *fields)
@@ -81,11 +83,11 @@ static void fields_bool(struct wb_fields *fields, const char *key, bool value)
     fputs(value ? "true" : "false", fields->out);
 }
 
-/* Octal in text. */
+/* Octal; in JSON a string, as in docs/json.md. */
 static void fields_mode(struct wb_fields *fields, const char *key, uint32_t mode)
 {
     put_key(fields, key);
-    fprintf(fields->out, fields->json ? "%" PRIu32 : "%06" PRIo32, mode);
+    fprintf(fields->out, fields->json ? "\"%06" PRIo32 "\"" : "%06" PRIo32, mode);
 }
 
 /* Hexadecimal, as a string in JSON: not all JSON readers support numbers of 64 bits. */
@@ -95,16 +97,15 @@ static void fields_check(struct wb_fields *fields, const char *key, uint64_t che
     fprintf(fields->out, fields->json ? "\"%016" PRIx64 "\"" : "%016" PRIx64, check);
 }
 
-/* An instant: seconds in text, integer nanoseconds in JSON. */
+/* An instant: seconds in text; in JSON an object with the two forms of docs/json.md. */
 static void fields_instant(struct wb_fields *fields, const char *key, int64_t when)
 {
     char text[WB_WHEN_TEXT_MAX];
 
     put_key(fields, key);
     if (fields->json)
-        fprintf(fields->out, "%" PRId64, when);
-    else
-        fputs(wb_when_print_epoch(when, text), fields->out);
+        fprintf(fields->out, "{\"time\":\"%s\",", wb_when_print_iso(when, text));
+    fprintf(fields->out, fields->json ? "\"epoch\":\"%s\"}" : "%s", wb_when_print_epoch(when, text));
 }
 
 /* The length of the UTF-8 character that may be printed unchanged; 0: it must be escaped. */
@@ -145,9 +146,11 @@ static void put_escaped(struct wb_fields *fields, const char *bytes, size_t leng
 }
 
 /* Bytes of users, quoted. In text, bytes that are not UTF-8 are \xNN; in JSON they are U+FFFD, and "key_bytes" has all
- * bytes in hexadecimal. */
+ * bytes in base64. */
 static void fields_bytes(struct wb_fields *fields, const char *key, const char *bytes, size_t length)
 {
+    g_autofree char *text = NULL;
+
     put_key(fields, key);
     fputc('"', fields->out);
     put_escaped(fields, bytes, length);
@@ -156,10 +159,8 @@ static void fields_bytes(struct wb_fields *fields, const char *key, const char *
         return;
 
     put_separator(fields);
-    fprintf(fields->out, "\"%s_bytes\":\"", key);
-    for (size_t i = 0; i < length; i++)
-        fprintf(fields->out, "%02x", (unsigned char)bytes[i]);
-    fputc('"', fields->out);
+    text = g_base64_encode((const guchar *)bytes, length);
+    fprintf(fields->out, "\"%s_bytes\":\"%s\"", key, text);
 }
 
 /* An id; omitted if there is none. */
@@ -403,13 +404,14 @@ static void put_head(struct wb_fields *fields, const struct wb_record *record)
     if (fields->json) {
         fields_uint(fields, "at", record->offset);
         fields_uint(fields, "total", record->total);
-        fields_instant(fields, "when", record->when);
     } else {
         fprintf(fields->out, "%-8" G_GUINT64_FORMAT, record->offset);
         fields->more = true;
         fields_word(fields, "when", wb_when_print_epoch(record->when, text));
     }
     fields_word(fields, "time", wb_when_print_iso(record->when, text));
+    if (fields->json)
+        fields_word(fields, "epoch", wb_when_print_epoch(record->when, text));
     fields_word(fields, "op", wb_op_name(record->op));
     fields_word(fields, "type", type_name(record->type, unknown));
     fields_uint(fields, "actor", record->actor);

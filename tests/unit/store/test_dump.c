@@ -139,15 +139,17 @@ START_TEST(json_says_the_same)
     text = dump(WB_DUMP_JSON, 0, &count);
     lines = g_strsplit(text, "\n", -1);
     ck_assert_str_eq(lines[0],
-                     "{\"at\":0,\"total\":112,\"when\":1795179787500000001,"
-                     "\"time\":\"2026-11-20T14:03:07.500000001+01:00\",\"op\":\"mkdir\",\"type\":\"PLACE\","
+                     "{\"schema\":1,\"at\":0,\"total\":112,\"time\":\"2026-11-20T14:03:07.500000001+01:00\","
+                     "\"epoch\":\"1795179787.500000001\",\"op\":\"mkdir\",\"type\":\"PLACE\","
                      "\"actor\":3,\"self\":\"0000000000000005-0000000000000006\","
                      "\"parent\":\"0000000000000002-0000000000000003\","
-                     "\"name\":\"a \\\"b\\\"\\u000a\\ufffd\xc3\xa9\",\"name_bytes\":\"61202262220affc3a9\"}");
+                     "\"name\":\"a \\\"b\\\"\\u000a\\ufffd\xc3\xa9\",\"name_bytes\":\"YSAiYiIK/8Op\"}");
     ck_assert_str_eq(lines[3],
-                     "{\"at\":744,\"total\":72,\"when\":1795179787800000000,"
-                     "\"time\":\"2026-11-20T14:03:07.800000000+01:00\",\"op\":\"none\",\"type\":\"GAP\","
-                     "\"actor\":0,\"since\":1795179787000000000,\"reason\":\"erased\"}");
+                     "{\"schema\":1,\"at\":744,\"total\":72,\"time\":\"2026-11-20T14:03:07.800000000+01:00\","
+                     "\"epoch\":\"1795179787.800000000\",\"op\":\"none\",\"type\":\"GAP\","
+                     "\"actor\":0,\"since\":{\"time\":\"2026-11-20T14:03:07.000000000+01:00\","
+                     "\"epoch\":\"1795179787.000000000\"},"
+                     "\"reason\":\"erased\"}");
 }
 END_TEST
 
@@ -208,7 +210,7 @@ START_TEST(damage_is_named_by_its_place)
     ck_assert_ptr_nonnull(strstr(text, "\nDAMAGED 112..472\n472 "));
     free(text);
     text = dump(WB_DUMP_JSON, 0, &count);
-    ck_assert_ptr_nonnull(strstr(text, "\n{\"damaged\":true,\"from\":112,\"to\":472}\n{\"at\":472,"));
+    ck_assert_ptr_nonnull(strstr(text, "\n{\"schema\":1,\"damaged\":true,\"from\":112,\"to\":472}\n{\"schema\":1,\"at\":472,"));
     free(text);
 }
 END_TEST
