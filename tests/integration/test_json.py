@@ -467,9 +467,9 @@ def test_a_follower_prints_a_line_for_each_change(scene):
         lines = [process.stdout.readline()]
         while json.loads(lines[-1]).get("op") != "write":
             lines.append(process.stdout.readline())
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         lines += process.stdout.readlines()
-        assert process.wait() == 128 + signal.SIGINT
+        assert process.wait() == 128 + signal.SIGTERM
     found = parsed(b"".join(lines))
     for document in found:
         check_document("vlog", document)

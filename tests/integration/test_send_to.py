@@ -150,5 +150,5 @@ def test_follow_connects_again(maker, source, ssh):
             assert "it has the history up to" in process.stdout.readline()
             assert (copy / "later").read_text() == "later"
         finally:
-            process.send_signal(signal.SIGINT)
-        assert process.wait(LIMIT) == 128 + signal.SIGINT
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT) == 128 + signal.SIGTERM

@@ -6,12 +6,12 @@
 #include "client/fd.h"
 #include "client/path.h"
 #include "common/cli.h"
-#include "common/json.h"
 #include "common/mount.h"
 #include "common/text.h"
 #include "service/busy.h"
 #include "service/program.h"
 #include "service/settings.h"
+#include "service/steps.h"
 #include "service/unit.h"
 #include "wayback/move.h"
 #include <errno.h>
@@ -58,46 +58,13 @@ static struct wb_unit unit;
 static struct wb_settings settings;
 static bool has_history;
 
-/* A step of the document of --json. */
-static void report_json(const char *step, const char *detail)
-{
-    g_autoptr(JsonBuilder) builder = json_builder_new();
-
-    json_builder_begin_object(builder);
-    wb_json_string(builder, "step", step);
-    wb_json_string(builder, "detail", detail);
-    json_builder_end_object(builder);
-    wb_json_list_add(builder);
-}
-
-static void begin_json(void)
-{
-    g_autoptr(JsonBuilder) builder = json_builder_new();
-
-    json_builder_begin_object(builder);
-    wb_json_string(builder, "path", unit.directory);
-    wb_json_bool(builder, "dry_run", dry_run);
-    json_builder_end_object(builder);
-    wb_json_list_begin(builder, "steps");
-}
-
-static void end_json(void)
-{
-    g_autoptr(JsonBuilder) builder = json_builder_new();
-
-    json_builder_begin_object(builder);
-    wb_json_bool(builder, "history", has_history && (!forget || dry_run));
-    json_builder_end_object(builder);
-    wb_json_list_end(builder);
-}
-
 /* "removed F", or "would remove F"; `step` in JSON. */
 static void report(const char *step, const char *done, const char *would, const char *text)
 {
     g_autofree char *shown = wb_text_printable(text);
 
     if (json)
-        report_json(step, text);
+        wb_steps_add(step, text);
     else
         printf("%s %s\n", dry_run ? would : done, shown);
 }
@@ -393,10 +360,10 @@ int main(int argc, char **argv)
         return wb_cli_fail(argv[1], "%s; name a directory, or one that is enabled", wb_errno_text(error));
     wb_cli_stopped("run the same command again to complete it");
     if (json)
-        begin_json();
+        wb_steps_begin(unit.directory, dry_run);
     r = carry_out();
     if (json)
-        end_json();
+        wb_steps_end("history", has_history && (!forget || dry_run));
     wb_settings_clear(&settings);
     wb_unit_clear(&unit);
     end = wb_cli_end();

@@ -5,13 +5,13 @@
  */
 #include "client/path.h"
 #include "common/cli.h"
-#include "common/json.h"
 #include "common/mount.h"
 #include "common/text.h"
 #include "service/busy.h"
 #include "service/probe.h"
 #include "service/program.h"
 #include "service/settings.h"
+#include "service/steps.h"
 #include "service/unit.h"
 #include <errno.h>
 #include <pwd.h>
@@ -63,46 +63,13 @@ static enum wb_way way;
 static char *former_options; /* NULL: it was not enabled */
 static unsigned changes;
 
-/* A step of the document of --json; the detail of "set" is a setting, that of others a path. */
-static void report_json(const char *step, const char *detail)
-{
-    g_autoptr(JsonBuilder) builder = json_builder_new();
-
-    json_builder_begin_object(builder);
-    wb_json_string(builder, "step", step);
-    wb_json_string(builder, "detail", detail);
-    json_builder_end_object(builder);
-    wb_json_list_add(builder);
-}
-
-static void begin_json(void)
-{
-    g_autoptr(JsonBuilder) builder = json_builder_new();
-
-    json_builder_begin_object(builder);
-    wb_json_string(builder, "path", unit.directory);
-    wb_json_bool(builder, "dry_run", dry_run);
-    json_builder_end_object(builder);
-    wb_json_list_begin(builder, "steps");
-}
-
-static void end_json(void)
-{
-    g_autoptr(JsonBuilder) builder = json_builder_new();
-
-    json_builder_begin_object(builder);
-    wb_json_bool(builder, "tested", is_tested);
-    json_builder_end_object(builder);
-    wb_json_list_end(builder);
-}
-
 /* "created F", or "would create F"; `step` in JSON. */
 static void report(const char *step, const char *done, const char *would, const char *text)
 {
     g_autofree char *shown = wb_text_printable(text);
 
     if (as_json)
-        report_json(step, text);
+        wb_steps_add(step, text);
     else
         printf("%s %s\n", dry_run ? would : done, shown);
     changes++;
@@ -542,10 +509,10 @@ int main(int argc, char **argv)
         r = choose_way(now);
     if (r == 0) {
         if (as_json)
-            begin_json();
+            wb_steps_begin(unit.directory, dry_run);
         r = carry_out(now);
         if (as_json)
-            end_json();
+            wb_steps_end("tested", is_tested);
     }
     wb_unit_clear(&unit);
     g_free(former_options);
