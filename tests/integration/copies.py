@@ -72,7 +72,8 @@ class Copy:
         expected = self.expected if expected is None else expected
         mount = self.mounted()
         for number, (when, state) in enumerate(expected):
-            assert differences(state, state_of(mount.at(when))) == [], number
+            found = differences(state, state_of(mount.at(when)))
+            assert found == [], (number, found)
         assert differences(expected[-1][1], state_of(mount.path)) == []
         mount.stop()
         found = self.tool("vfsck", self.path)
