@@ -198,9 +198,8 @@ char *wb_room_print(const struct wb_room *room)
 {
     static const char units[] = "KMGTPE";
     uint64_t value = room->bytes;
-    int unit = -1;
-
     const char *hard = room->hard ? " hard" : "";
+    int unit = -1;
 
     if (room->percent)
         return g_strdup_printf("%u%%%s", room->percent, hard);

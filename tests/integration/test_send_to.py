@@ -127,7 +127,7 @@ def test_errors_name_the_remedy(maker, source, ssh):
     assert missing.returncode == 1 and "vreceive" not in missing.stdout and not (maker.scratch / "x").exists()
 
 
-@pytest.mark.parametrize("options", [["--to", "-oProxyCommand=x:c"], ["--to", "box:"], ["--to", ""],
+@pytest.mark.parametrize("options", [["--to", "-oProxyCommand=x:c"], ["--to", "[-oProxyCommand=x]:c"], ["--to", "box:"], ["--to", ""],
                                      ["--to", "c", "--since", "0"], ["--ssh", "x"], ["-n"],
                                      ["--to", "box:c", "--ssh", "'"]])
 def test_wrong_use(source, options):

@@ -3,6 +3,7 @@
 
 #include "common/cli.h"
 #include "common/text.h"
+#include "service/program.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -33,7 +34,7 @@ int wb_send_target_parse(const char *text, const char *shell, struct wb_send_tar
     *ret = (struct wb_send_target){.name = text, .fd = -1};
     if (!*text || (colon && !colon[1]))
         return wb_cli_usage("--to: '%s' names no directory; use DIR or HOST:DIR", text);
-    if (colon && text[0] == '-')
+    if (colon && (text[0] == '-' || g_str_has_prefix(text, "[-")))
         return wb_cli_usage("--to: '%s' begins with '-', which no name of a machine does", text);
     if (shell && !g_shell_parse_argv(shell, NULL, &ret->remote_shell, &error))
         return wb_cli_usage("--ssh: '%s' is not a command: %s", shell, error->message);
@@ -59,36 +60,20 @@ void wb_send_target_clear(struct wb_send_target *target)
     g_clear_pointer(&target->remote_shell, g_strfreev);
 }
 
-/* vreceive beside this program, or in PATH. */
-static char *find_receiver(void)
-{
-    g_autofree char *self = g_file_read_link("/proc/self/exe", NULL);
-    g_autofree char *here = self ? g_path_get_dirname(self) : NULL;
-    static const char *const places[] = {"vreceive", "../vreceive/vreceive"};
-
-    for (unsigned i = 0; here && i < G_N_ELEMENTS(places); i++) {
-        g_autofree char *path = g_build_filename(here, places[i], NULL);
-
-        if (g_file_test(path, G_FILE_TEST_IS_REGULAR))
-            return g_steal_pointer(&path);
-    }
-    return g_strdup("vreceive");
-}
-
 /* The command line; g_strfreev. */
 static char **command_line(const struct wb_send_target *target, const char *option)
 {
     g_autoptr(GStrvBuilder) builder = g_strv_builder_new();
     g_autofree char *quoted = g_shell_quote(target->directory);
     g_autofree char *remote = g_strconcat("vreceive ", option ? option : "", option ? " " : "", "-- ", quoted, NULL);
-    g_autofree char *local = target->host ? NULL : find_receiver();
+    g_autofree char *local = target->host ? NULL : wb_program_find("vreceive");
 
     if (target->host) {
         for (char **word = target->remote_shell; *word; word++)
             g_strv_builder_add(builder, *word);
         g_strv_builder_add_many(builder, target->host, remote, NULL);
     } else {
-        g_strv_builder_add(builder, local);
+        g_strv_builder_add(builder, local ? local : "vreceive");
         if (option)
             g_strv_builder_add(builder, option);
         g_strv_builder_add_many(builder, "--", target->directory, NULL);
