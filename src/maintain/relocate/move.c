@@ -35,16 +35,23 @@ static int open_tree(const char *tree, struct wb_error *why)
     return fd < 0 ? wb_error_set(why, -errno, "%s; TREE must be a source tree", g_strerror(errno)) : fd;
 }
 
-static int read_uuid(int dir_fd, uint8_t uuid[16], struct wb_error *why)
+int wb_move_read_header(int dir_fd, struct wb_header *ret)
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, WB_HEADER_NAME, O_RDONLY, 0);
     uint8_t data[WB_HEADER_SIZE];
-    struct wb_header header;
     size_t length = 0;
     int r = fd < 0 ? fd : wb_pread_full(fd, data, sizeof(data), 0, &length);
 
     if (r >= 0)
-        r = wb_header_decode(data, length, &header);
+        r = wb_header_decode(data, length, ret);
+    return MIN(r, 0);
+}
+
+static int read_uuid(int dir_fd, uint8_t uuid[16], struct wb_error *why)
+{
+    struct wb_header header;
+    int r = wb_move_read_header(dir_fd, &header);
+
     if (r < 0)
         return wb_error_set(why, r, "the header of the store cannot be read: %s; run vfsck", g_strerror(-r));
     memcpy(uuid, header.uuid, sizeof(header.uuid));

@@ -74,3 +74,7 @@ int wb_moving_copy_as(struct wb_moving *moving, const char *from, const char *to
 /* Removes all that was copied from a directory that is no store any more; `is_grave`: but the directories for deleted
  * files, which are in use. 0 or -errno. */
 int wb_moving_clear(int dir_fd, bool is_grave);
+
+/* The header of the store in that directory. 0 or -errno. */
+struct wb_header;
+int wb_move_read_header(int dir_fd, struct wb_header *ret);

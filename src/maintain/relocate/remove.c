@@ -14,34 +14,20 @@
 #include <string.h>
 #include <unistd.h>
 
-static int read_root(int dir_fd, struct wb_object *ret)
-{
-    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_HEADER_NAME, O_RDONLY, 0);
-    uint8_t data[WB_HEADER_SIZE];
-    struct wb_header header;
-    size_t length = 0;
-    int r = fd < 0 ? fd : wb_pread_full(fd, data, sizeof(data), 0, &length);
-
-    if (r >= 0)
-        r = wb_header_decode(data, length, &header);
-    if (r >= 0)
-        *ret = header.root;
-    return r < 0 ? r : 0;
-}
-
 /* The root of the tree has to be the one in the header: a copy of a tree leads to the store of the original. */
 static int check_root(int src_fd, int dir_fd, const char *tree, const char *store, struct wb_error *why)
 {
     struct wb_identities *identities = NULL;
-    struct wb_object root, sought;
-    int r = read_root(dir_fd, &sought);
+    struct wb_header header;
+    struct wb_object root;
+    int r = wb_move_read_header(dir_fd, &header);
 
     if (r == 0)
         r = wb_object_stat(NULL, src_fd, NULL, &root, NULL, NULL);
     if (r == 0)
         r = wb_identities_open(&identities, dir_fd);
     if (r == 0)
-        r = wb_identities_is_root(identities, root, sought);
+        r = wb_identities_is_root(identities, root, header.root);
     wb_identities_free(identities);
     if (r < 0)
         return wb_error_set(why, r,
