@@ -67,13 +67,19 @@ class Copy:
         yield mount
         mount.stop()
 
+    def in_source(self, when, state):
+        """For the message of a failure: a difference that the source shows as well is none of the copy's."""
+        if not self.source.process or self.source.process.poll() is not None:
+            return "the source is not mounted"
+        return "in the source", differences(state, state_of(self.source.at(when)))
+
     def check(self, expected=None):
         """Mounted, it shows every moment, and it is as sound as any store."""
         expected = self.expected if expected is None else expected
         mount = self.mounted()
         for number, (when, state) in enumerate(expected):
             found = differences(state, state_of(mount.at(when)))
-            assert found == [], (number, found)
+            assert found == [], (number, found, self.in_source(when, state))
         assert differences(expected[-1][1], state_of(mount.path)) == []
         mount.stop()
         found = self.tool("vfsck", self.path)

@@ -9,7 +9,7 @@
 struct doubt {
     struct wb_session *session;
     fuse_ino_t ino;
-    off_t offset; /* of a file: from there on */
+    off_t offset; /* of a file: from there on; -1: attributes alone */
     char name[WB_NAME_MAX + 1];
 };
 
@@ -71,7 +71,7 @@ static void begin(struct wb_session *session, struct doubt *doubt, void *(*forge
     g_free(doubt);
 }
 
-void wb_kcache_invalidate_content(struct wb_session *session, struct wb_inode *inode, off_t offset)
+static void invalidate_later(struct wb_session *session, struct wb_inode *inode, off_t offset)
 {
     struct doubt *doubt = g_try_new0(struct doubt, 1);
 
@@ -80,6 +80,16 @@ void wb_kcache_invalidate_content(struct wb_session *session, struct wb_inode *i
         doubt->offset = offset;
     }
     begin(session, doubt, forget_content);
+}
+
+void wb_kcache_invalidate_attrs_later(struct wb_session *session, struct wb_inode *inode)
+{
+    invalidate_later(session, inode, -1);
+}
+
+void wb_kcache_invalidate_content(struct wb_session *session, struct wb_inode *inode, off_t offset)
+{
+    invalidate_later(session, inode, offset);
 }
 
 /*

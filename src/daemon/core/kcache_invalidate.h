@@ -2,8 +2,15 @@
 #pragma once
 
 /*
- * Invalidates the kernel's cache after an operation that ends with an error although something was changed, or may have
- * been. The kernel keeps names and attributes for a day, and forgets none of them because of an error.
+ * Invalidates the kernel's cache where the kernel does not do so itself, or not well enough. It keeps names and
+ * attributes for a day.
+ *
+ * - After an operation that ends with an error although something was changed, or may have been: the kernel forgets
+ *   nothing because of an error.
+ * - After a change of names, an extended attribute or allocated blocks, and after the write-back of a mapping: the
+ *   kernel forgets the attributes, but accepts them again from the reply to a request of another thread that was
+ *   answered before the change. (After a write or SETATTR it rejects such a reply.) It also rejects the replies to all
+ *   requests that began before an invalidation from here.
  */
 
 #include "daemon/core/session.h"
@@ -11,8 +18,12 @@
 /* How many times the result of a change that was made is looked at before the caller gets an error. */
 #define WB_KCACHE_LOOKS 3
 
-/* Attributes of the node, which may be NULL, are asked for anew. Before the reply. */
+/* Attributes of the node, which may be NULL, are asked for anew. After the change, before the reply. */
 void wb_kcache_invalidate_attrs(struct wb_session *session, struct wb_inode *inode);
+
+/* The same in a thread of its own: for a write-back, which the kernel may wait for to remove the inode from its cache,
+ * and the invalidation waits for that. */
+void wb_kcache_invalidate_attrs_later(struct wb_session *session, struct wb_inode *inode);
 
 /*
  * The pages of the file from `offset` on, and its attributes. In a thread of its own: the kernel holds pages for as

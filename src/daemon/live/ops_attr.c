@@ -380,9 +380,8 @@ static void change(struct wb_session *session, fuse_req_t req, struct wb_inode *
         wb_mutation_unlock(&mutation);
     }
     wb_access_put(session, &access);
-    /* Its mode may be another by then. */
-    if (r < 0)
-        wb_kcache_invalidate_attrs(session, inode);
+    /* If it failed, its mode may be another by then. */
+    wb_kcache_invalidate_attrs(session, inode);
     wb_enospc_retry_reply(req, -r);
 }
 

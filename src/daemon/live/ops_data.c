@@ -90,6 +90,8 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_inode
         r = wb_mutation_end(&mutation, r);
     }
     wb_mutation_unlock(&mutation);
+    if (r == 0)
+        wb_kcache_invalidate_attrs(session, inode);
     wb_enospc_retry_reply(req, r == -EBADF ? EACCES : -r);
 }
 
@@ -572,6 +574,8 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *in
         written = write_locked(&mutation, handle->fd, data, size, from, mapped,
                                !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
     wb_mutation_unlock(&mutation);
+    if (mapped && written >= 0)
+        wb_kcache_invalidate_attrs_later(session, inode);
     if (written >= 0 && syncs_itself(fi)) {
         r = wb_handle_synced(session, handle, sync_file(session, inode, handle->fd, true));
         if (r < 0)

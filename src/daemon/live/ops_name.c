@@ -128,8 +128,10 @@ void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_inode *ino
         r = link_locked(&mutation, dir, to.fd, name);
         wb_mutation_unlock(&mutation);
     }
-    if (r == 0)
+    if (r == 0) {
+        wb_kcache_invalidate_attrs(session, dir);
         r = wb_entry_fill_made(session, dir, to.fd, name, &entry, NULL);
+    }
     wb_access_put(session, &to);
     wb_access_put(session, &from);
     if (r < 0)
@@ -244,10 +246,11 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, 
 
 void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, const char *name, bool is_dir)
 {
-    if (wb_name_is_hidden(session, dir, name))
-        fuse_reply_err(req, EPERM);
-    else
-        wb_enospc_retry_reply(req, -wb_remove(session, req, dir, name, is_dir, false));
+    int r = wb_name_is_hidden(session, dir, name) ? -EPERM : wb_remove(session, req, dir, name, is_dir, false);
+
+    if (r == 0)
+        wb_kcache_invalidate_attrs(session, dir);
+    wb_enospc_retry_reply(req, -r);
 }
 
 /* New inodes: create, mkdir, mknod, symlink and O_TMPFILE, made as the caller would have made them. */
@@ -310,14 +313,16 @@ static int birth_begin(struct birth *birth, struct wb_session *session, fuse_req
 
 /* `result` of the system call. On success the descriptor of the directory is still there, for
  * the caller to look the new inode up through, and to put. */
-static int birth_end(struct birth *birth, int result, bool recorded)
+static int birth_end(struct birth *birth, int result, bool named)
 {
     wb_creds_leave(&birth->creds);
-    if (birth->session->recording && recorded)
+    if (birth->session->recording && named)
         wb_capture_end(&birth->change, result);
     wb_ns_unlock(birth->session);
     if (result < 0)
         wb_access_put(birth->session, &birth->access);
+    else if (named)
+        wb_kcache_invalidate_attrs(birth->session, birth->dir);
     return result;
 }
 
@@ -666,6 +671,17 @@ static void doubt(struct move *move, int r)
     wb_kcache_invalidate_name(session, move->new_dir, move->new_name);
 }
 
+static void invalidate(struct move *move)
+{
+    struct wb_session *session = move->session;
+
+    wb_kcache_invalidate_attrs(session, move->moved);
+    wb_kcache_invalidate_attrs(session, move->other);
+    wb_kcache_invalidate_attrs(session, move->old_dir);
+    if (move->new_dir != move->old_dir)
+        wb_kcache_invalidate_attrs(session, move->new_dir);
+}
+
 static int rename_found(struct move *move, fuse_req_t req)
 {
     struct wb_session *session = move->session;
@@ -712,6 +728,8 @@ static int rename_found(struct move *move, fuse_req_t req)
     wb_ns_unlock(session);
     if (r < 0)
         doubt(move, r);
+    else
+        invalidate(move);
     return r;
 }
 
