@@ -166,5 +166,9 @@ int wb_capture_restore(struct wb_store *store, struct wb_dir *dir, const char *n
 /* Makes the catalog of `dir` and of its ancestors, with their PLACE records, where missing. */
 int wb_capture_ensure_catalog(struct wb_store *store, struct wb_dir *dir);
 
+/* A directory that others moved gets another PLACE if the newest one in `log`, its catalog, is not where it is. With
+ * the lock of the log. */
+int wb_capture_correct_place(struct wb_store *store, struct wb_log *log, const struct wb_dir *dir);
+
 /* The same for the directory that contains `target`: records name it, and only catalogs state where it is itself. */
 int wb_capture_ensure_place(struct wb_store *store, struct wb_target *target);

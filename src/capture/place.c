@@ -8,6 +8,7 @@
 #include "capture/plan.h"
 
 #include "store/tables/manifest.h"
+#include <errno.h>
 #include <string.h>
 
 /* Apart from its caller, which recurses: a record is large. */
@@ -60,6 +61,33 @@ int wb_capture_ensure_catalog(struct wb_store *store, struct wb_dir *dir)
     if (r >= 0)
         wb_hint_set(&dir->has_catalog);
     return r;
+}
+
+int wb_capture_correct_place(struct wb_store *store, struct wb_log *log, const struct wb_dir *dir)
+{
+    const struct wb_rec_place *place;
+    struct wb_log_skip skip = {0};
+    struct wb_log_reader reader;
+    struct wb_record record;
+    bool right = false;
+    int r;
+
+    if (!dir->parent)
+        return 0;
+    r = wb_log_reader_init(&reader, log->fd);
+    if (r < 0)
+        return r;
+    do {
+        r = wb_log_reader_prev_effective(&reader, &skip, &record);
+    } while (r == 0 && record.type != WB_REC_PLACE);
+    if (r == 0) {
+        place = &record.place;
+        right = wb_object_equal(place->parent, dir->parent->object) && place->name_length == strlen(dir->name) &&
+                memcmp(place->name, dir->name, place->name_length) == 0;
+    }
+    wb_log_reader_deinit(&reader);
+    /* If damage hides the newest one, one more is harmless: each is verified. */
+    return r < 0 && r != -EBADMSG ? r : right ? 0 : append_place(store, log, dir);
 }
 
 int wb_capture_ensure_place(struct wb_store *store, struct wb_target *target)

@@ -111,7 +111,14 @@ static int mark(struct wb_store *store, struct wb_object object, struct wb_dir *
         return r;
     pthread_mutex_lock(&log->lock);
     r = wb_spans_is_marked(store, log->fd, ctime, as_dir != NULL);
-    r = r == 0 ? append_gap(store, log, object, file, via, ctime) : MIN(r, 0);
+    if (r == 0) {
+        /* Others may have moved it. Before the GAP: from its `when` on, this is the place. */
+        r = as_dir ? wb_capture_correct_place(store, log, as_dir) : 0;
+        if (r == 0)
+            r = append_gap(store, log, object, file, via, ctime);
+    } else {
+        r = MIN(r, 0);
+    }
     pthread_mutex_unlock(&log->lock);
     wb_store_put_log(store, log);
     return r;

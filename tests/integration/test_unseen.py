@@ -295,6 +295,31 @@ def test_attributes_before_a_recorded_change_are_known(tree):
     assert caught.value.errno == errno.EIO
 
 
+@pytest.mark.parametrize("looked_up", (False, True))
+def test_a_file_that_moves_to_a_directory_that_others_moved(mount, looked_up):
+    """Its states from before that, which are recorded, need the place of the directory."""
+    mount.expect(UNSEEN)
+    (mount.path / "a/d").mkdir(parents=True)
+    (mount.path / "a/d/file").write_bytes(b"file")
+    mount.stop()
+    next_tick()
+    (mount.source / "a/d").rename(mount.source / "a/moved")
+    next_tick()
+    begun = time.time_ns()
+    mount.start()
+    if not looked_up:
+        wait_until_all_was_looked_at(mount, begun)
+    (mount.path / "new").write_bytes(b"new")
+    when = moment()
+    (mount.path / "new").rename(mount.path / "a/moved/new")
+    (mount.path / "a/moved/file").rename(mount.path / "file")
+    for _ in range(2):
+        assert past(mount.path / "new", when) == b"new"
+        assert past(mount.path / "a/moved/file", when) == b"file"
+        mount.stop()
+        mount.start()
+
+
 def test_without_history_nothing_is_recorded(maker, tree):
     before = (moment(), look(tree.path))
     tree.stop()
