@@ -8,6 +8,7 @@
  */
 #include "capture/undo.h"
 
+#include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "capture/extents.h"
@@ -27,12 +28,15 @@
 /*
  * Before-images that cost nothing: blocks shared with the file, in ID.image (FICLONERANGE).
  *
- * The extents carry no checksum (check == 0): computing one would read what the clone avoids
- * reading, 1 GiB for a truncated file of that size. The shared blocks are those of the file
- * itself, so they are verified by the file system exactly as well as the file ever was.
+ * A checksum reveals damage to the image, but costs what the clone avoids: the content is read. So only ranges of up to
+ * CHECKED_RANGE get one (check == 0: none), which includes every write, and not a truncated file of 1 GiB. The
+ * blocks of the others are those of the file itself, so they are as reliable as the file.
  *
  * A file rewritten in a row is cloned ahead (store/cache/preclone.h).
  */
+
+#define CHECKED_RANGE (16u << 20)
+#define CHECKED_STEP 4096
 
 static int undo_writer_open_log(struct wb_undo_writer *writer);
 
@@ -516,6 +520,40 @@ static int copy_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
     return 0;
 }
 
+/* One extent for as much of the range as fits in the buffer: a reader verifies an extent as a whole. */
+static int add_checked(struct wb_undo_writer *writer, uint64_t from, uint64_t to, uint64_t source, uint64_t *ret_done)
+{
+    uint64_t length = MIN(to - from, align_down(WB_PAYLOAD_MAX - writer->used, CHECKED_STEP));
+    uint8_t *bytes;
+    int r = length == 0 ? write_part(writer, true) : 0;
+
+    *ret_done = length;
+    if (length == 0 || r < 0)
+        return r;
+    if (!writer->buffer && !(writer->buffer = wb_capture_buffer()))
+        return -ENOMEM;
+    bytes = writer->buffer + writer->used;
+    r = wb_pread_exact(writer->fd, bytes, length, from);
+    if (r < 0)
+        return r == -ENODATA ? -EIO : r; /* shorter than it said: changed behind our back */
+    r = add_extent(writer, WB_EXTENT_IMAGE, from, length, source, NULL);
+    if (r >= 0)
+        writer->record.data.extents[writer->record.data.count - 1].check = wb_checksum(bytes, length);
+    return r;
+}
+
+static int add_image(struct wb_undo_writer *writer, const struct wb_undo_image *image)
+{
+    uint64_t done;
+    int r = 0;
+
+    if (image->to - image->from > CHECKED_RANGE)
+        return add_extent(writer, WB_EXTENT_IMAGE, image->from, image->to - image->from, image->source, NULL);
+    for (uint64_t at = image->from; r >= 0 && at < image->to; at += done)
+        r = add_checked(writer, at, image->to, image->source + (at - image->from), &done);
+    return r;
+}
+
 static int keep_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
 {
     struct wb_undo_image image;
@@ -527,7 +565,7 @@ static int keep_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
         return r;
     r = copy_range(writer, from, image.from);
     if (r >= 0)
-        r = add_extent(writer, WB_EXTENT_IMAGE, image.from, image.to - image.from, image.source, NULL);
+        r = add_image(writer, &image);
     if (r >= 0)
         wb_store_note_growth(writer->store, writer->actor, writer->record.data.attrs.uid, image.to - image.from);
     return r < 0 ? r : copy_range(writer, image.to, to);

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from history_model import History
-from mounts import QUICK, moment
+from mounts import QUICK, epoch, moment
 from treestate import state_of
 
 SECTOR = 512
@@ -421,3 +421,35 @@ def test_a_log_that_a_killed_daemon_wrote_last_is_listed_by_the_next(mount):
             assert mount.at(when, "file").read_bytes() == content
         except OSError as error:
             assert error.errno == errno.EIO
+
+
+@pytest.mark.parametrize("kind", ("xfs", "btrfs"))
+@pytest.mark.parametrize("how", ("write", "truncate", "rewrite"))
+def test_damage_to_cloned_content_is_refused(maker, kind, how):
+    """What a write or a cut replaced shares blocks with the file; it is changed without its file."""
+    mount = maker.mount(source=maker.tree(kind))
+    path, text = mount.path / "f", os.urandom(3 << 20)
+    step = len(text) if how == "write" else 1 << 17
+    path.write_bytes(os.urandom(len(text)))
+    when = moment()
+    if how == "truncate":
+        os.truncate(path, 5)
+    else:
+        with open(path, "r+b", buffering=0) as stream:
+            for at in range(0, len(text), step):
+                stream.write(text[at:at + step])
+    later = moment()
+    now = path.read_bytes()
+    path.chmod(0o600)
+    mount.stop()
+    images = list(mount.store().glob("objects/*/*.image"))
+    assert len(images) == 1
+    at = images[0].stat().st_size // 2
+    overwrite(images[0], at, bytes([images[0].read_bytes()[at] ^ 1]))
+    assert {finding["code"] for finding in finds(mount)} == {"damaged-image"}
+    mount.expect(".")
+    mount.start()
+    with pytest.raises(OSError) as caught:
+        (mount.path / f"f@{epoch(when)}").read_bytes()
+    assert caught.value.errno == errno.EIO
+    assert (mount.path / f"f@{epoch(later)}").read_bytes() == now == path.read_bytes()

@@ -403,7 +403,7 @@ static int read_blob(struct wb_file_view *view, const struct wb_piece *piece, in
 
     if (r < 0)
         return r == -ENODATA || r == -EBADMSG ? fail_blob(view, piece) : r;
-    /* An image of shared blocks has no checksum: it is as reliable as the file itself. */
+    /* A large image of shared blocks has no checksum (capture/undo.c): it is as reliable as the file itself. */
     if ((piece->kind == WB_EXTENT_INLINE || piece->check != 0) &&
         wb_checksum(data, piece->blob_length) != piece->check)
         return fail_blob(view, piece);

@@ -119,11 +119,11 @@ static uint64_t find_dead(struct judging *judging, const struct wb_extent *exten
 
 static void judge_image(struct judging *judging, struct wb_extent *extent, guint first, uint64_t dead)
 {
-    /* Where there is a checksum, it is that of all of it. */
-    if (dead == 0 || (extent->check != 0 && dead < extent->length)) {
+    if (dead == 0) {
         note_image(judging, extent, extent->offset, extent->length, true);
         return;
     }
+    /* It is the checksum of all of it: what remains has none. */
     extent->check = 0;
     if (dead < extent->length) {
         uint64_t at = extent->offset;
