@@ -95,6 +95,7 @@ struct log_check {
     uint64_t image_size;
     struct wb_log_reader reader;
     int64_t when;     /* of the record before */
+    int64_t forgotten; /* older states were: a record up to then may still be there, without its image */
     bool more;        /* which said that there are more of its change */
     bool first, gap;
     uint64_t nobodys; /* records of an actor that is not there */
@@ -258,7 +259,7 @@ static int check_extents(struct log_check *log, const struct wb_record *record)
             wrong(log, record, "missing-image", "the image with the content of a record is missing or too short");
             return 0;
         }
-        if (extent->check == 0)
+        if (extent->check == 0 || record->when <= log->forgotten)
             continue;
         r = image_check(log, extent, &check);
         if (r < 0 && r != -EIO)
@@ -334,6 +335,7 @@ static int check_body(struct log_check *log, const struct wb_record *record)
         check_abort(log, record);
         break;
     case WB_REC_FILLER:
+        log->forgotten = MAX(log->forgotten, record->filler.until);
         log->checking->forgotten |= record->filler.until > 0;
         break;
     case WB_REC_GAP:
@@ -468,9 +470,11 @@ int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_l
     _cleanup_close_ int fd = openat(checking->dir_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     struct log_check log = {.checking = checking, .path = path, .kind = kind, .object = object, .fd = fd,
                             .image_fd = -1};
+    const struct wb_header *header = &checking->header;
     struct wb_check_where where = {.file = path};
     int r;
 
+    log.forgotten = checking->sound && header->forgotten ? header->created : 0;
     if (fd < 0 && (errno == ENOENT || errno == ELOOP))
         return 0; /* no log, or no file: the check of the directory reports it */
     r = fd < 0 ? -errno : wb_log_reader_init(&log.reader, fd);
