@@ -26,6 +26,10 @@
 #define WB_CONTROL_PATH_MAX 4096
 #define WB_CONTROL_DATA_MAX 8192
 
+/* Prefix of the directory in which the layers of a branch are mounted until its overlay is. In these mounts, no name
+ * means the past. */
+#define WB_LAYERS_PREFIX "wayback-layers-"
+
 enum wb_control_command {
     WB_CONTROL_HELLO = 1,    /* reply: struct wb_control_hello                                    */
     WB_CONTROL_VERSIONS = 2, /* path; reply: count x struct wb_control_version, newest first      */

@@ -55,7 +55,7 @@ GPtrArray *wb_listed_mounts(void)
 
 bool wb_listed_is_wayback(const struct wb_listed *listed)
 {
-    return strcmp(listed->type, "fuse.wayback") == 0;
+    return strcmp(listed->type, "fuse.wayback") == 0 && !strstr(listed->point, "/" WB_LAYERS_PREFIX);
 }
 
 static bool is_listed(const GPtrArray *list, const char *id)

@@ -19,6 +19,7 @@ struct wb_listed {
 
 /* All mounts, an array of struct wb_listed *; g_ptr_array_unref. */
 GPtrArray *wb_listed_mounts(void);
+/* One that is for users: a layer of a branch is not, which is listed until its overlay is mounted. */
 bool wb_listed_is_wayback(const struct wb_listed *listed);
 
 /* The mount that contains the absolute `path`; not one that another mount covers. */

@@ -11,11 +11,13 @@ import stat
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from mounts import LIMIT, NOBODY, SECOND, Branch, as_user, caches_kept, drop_caches, epoch, moment, mounted_at, run
 from operations import Operator
+from preload import preloaded
 from test_differential import Sorted, relative
 from test_moments import at, everything
 from thinning import write_versions
@@ -213,6 +215,47 @@ def test_tools_see_the_changes_in_its_directory(tree, maker):
     out = maker.scratch / "out"
     branch.tool("vextract", home / "upper/d/f", "--time", epoch(then), "-o", out)
     assert out.read_bytes() == b"two"
+
+
+# Layers stay mounted at their own place for as long as the file HOLD exists.
+DETACHING = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int umount2(const char *target, int flags)
+{
+    static int (*real)(const char *, int);
+
+    if (!real)
+        real = (int (*)(const char *, int))dlsym(RTLD_NEXT, "umount2");
+    while (strstr(target, "wayback-layers-") && access(getenv("HOLD"), F_OK) == 0)
+        usleep(1000);
+    return real(target, flags);
+}
+"""
+
+
+def test_tools_do_not_use_the_mount_of_a_layer(tree, maker):
+    """It is listed until the overlay is mounted and the layer is detached; no name means the past in it."""
+    mount, when, _ = tree
+    home, hold = maker.scratch / "branch", maker.scratch / "hold"
+    hold.touch()
+    with preloaded(maker.scratch, DETACHING, HOLD=hold):
+        branch = branch_of(maker, mount, when, home)
+    try:
+        (branch.path / "d/f").write_bytes(b"two")
+        then = moment()
+        (branch.path / "d/f").write_bytes(b"three")
+        assert "wayback-layers-" in Path("/proc/mounts").read_text(encoding="utf-8")
+        out = maker.scratch / "out"
+        branch.tool("vextract", home / "upper/d/f", "--time", epoch(then), "-o", out)
+        assert out.read_bytes() == b"two"
+    finally:
+        hold.unlink()
+    branch.stop()
 
 
 def test_names_of_moments_mean_nothing_inside(tree, maker):

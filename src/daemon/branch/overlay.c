@@ -5,6 +5,7 @@
 #include "daemon/session/daemonize.h"
 #include "daemon/system/detach.h"
 #include "daemon/system/mount_limits.h"
+#include "wayback/control.h"
 #include "wayback/quote.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/system/detach.h"
 
+#include "wayback/control.h"
 #include <errno.h>
 #include <glib.h>
 #include <spawn.h>
@@ -65,7 +66,7 @@ static bool is_our_mount(const char *mountpoint)
         if (g_strv_length(fields) < 6 || !type)
             continue;
         where = g_strcompress(fields[4]);
-        /* The last one mounted there is the one on top. */
+        /* The last one mounted there is the one on top. An overlay of layers of ours is a branch. */
         if (strcmp(where, mountpoint) == 0)
             ours = g_str_has_prefix(type + 3, "fuse.wayback ") ||
                    (g_str_has_prefix(type + 3, "overlay ") && strstr(type, "/" WB_LAYERS_PREFIX));

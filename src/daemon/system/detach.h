@@ -5,9 +5,6 @@
 
 #include <stdbool.h>
 
-/* Prefix of the directory in which the layers of a branch are mounted. An overlay with it in its options is ours. */
-#define WB_LAYERS_PREFIX "wayback-layers-"
-
 /* Detaches the mount at once; processes that still use it keep it until they are done. 0 or -errno. */
 int wb_detach(const char *mountpoint);
 
