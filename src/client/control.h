@@ -90,10 +90,3 @@ static inline void wb_name_walk_freep(struct wb_name_walk **walk)
  * negative errno: -EPERM, -EBUSY.
  */
 int wb_request_move(int dir_fd, const char *to, unsigned flags, struct wb_control_moved *ret);
-
-/*
- * A mount stands for the tree behind it, which is reached through the daemon's own descriptors. Both are replaced by
- * paths of these; *store only where it is NULL, and known. Returns NULL, or, where *tree is only a part of the tree of
- * a mount, the root of that; g_free.
- */
-char *wb_request_look_behind(char **tree, char **store);

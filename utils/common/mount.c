@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "wayback/server.h"
 #include "wayback/tree.h"
 
 static GPtrArray *mounts; /* struct wb_mount: each is found once */
@@ -39,6 +40,15 @@ static struct wb_mount *known_mount(const char *path)
     return best;
 }
 
+/* Whether the server of the mount of `fd` may say that its tree is `source`: any user can mount one that says so. */
+static bool may_stand_for(int fd, const char *source)
+{
+    _cleanup_fd_ int tree_fd = open(source, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    uid_t user;
+
+    return wb_server_user(fd, &user) == 0 && wb_server_may_name(user, tree_fd);
+}
+
 struct wb_mount *wb_mount_of_source(const GPtrArray *list, const char *path, const char **rest)
 {
     for (guint i = list->len; i-- > 0;) {
@@ -53,7 +63,8 @@ struct wb_mount *wb_mount_of_source(const GPtrArray *list, const char *path, con
             continue;
         mount = wb_mount_open(listed, listed->point, &error);
         /* What shows one moment (-o at=) is not the way to the present. */
-        if (mount && mount->hello.moment == 0 && *mount->hello.source && wb_path_below(path, mount->hello.source, rest))
+        if (mount && mount->hello.moment == 0 && *mount->hello.source &&
+            wb_path_below(path, mount->hello.source, rest) && may_stand_for(mount->root_fd, mount->hello.source))
             return mount;
         wb_mount_free(mount);
     }
@@ -81,7 +92,8 @@ int wb_mount_of_tree(const char *path, struct wb_control_hello *ret)
         if (!wb_listed_is_wayback(listed))
             continue;
         fd = open(listed->point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd >= 0 && wb_request_hello(fd, ret) == 0 && records(ret) && strcmp(ret->source, real) == 0)
+        if (fd >= 0 && wb_request_hello(fd, ret) == 0 && records(ret) && strcmp(ret->source, real) == 0 &&
+            may_stand_for(fd, real))
             return fd;
         if (fd >= 0)
             close(fd);
@@ -89,12 +101,64 @@ int wb_mount_of_tree(const char *path, struct wb_control_hello *ret)
     return -1;
 }
 
+/* The root of the mount in which the directory is; g_free. */
+static char *root_of(const char *directory, const struct wb_control_hello *hello)
+{
+    g_autofree char *path = realpath(directory, NULL);
+
+    if (!path || wb_fd_is_mount(AT_FDCWD, path))
+        return g_strdup(hello->source);
+    while (strcmp(path, "/") != 0 && !wb_fd_is_mount(AT_FDCWD, path)) {
+        char *above = g_path_get_dirname(path);
+
+        g_free(path);
+        path = above;
+    }
+    return g_steal_pointer(&path);
+}
+
+/* A mount shows the inode numbers of the tree behind it; only a view of the past has others. */
+static bool is_root(int fd, const struct wb_control_hello *hello, int tree_fd)
+{
+    struct stat seen, behind;
+
+    if (hello->moment != 0)
+        return wb_fd_is_mount(fd, "");
+    return fstat(fd, &seen) < 0 || fstat(tree_fd, &behind) < 0 || seen.st_ino == behind.st_ino;
+}
+
+int wb_mount_behind(const char *given, int fd, const struct wb_control_hello *hello, int *ret_tree, int *ret_store)
+{
+    int r = wb_server_open(fd, hello, ret_tree, ret_store);
+
+    if (r == -EBADMSG)
+        return wb_cli_fail(given, WB_SERVER_NOT_BELIEVED);
+    return r < 0 ? wb_cli_fail(given, "the tree behind the mount cannot be opened (%s)", wb_errno_text(-r)) : 0;
+}
+
 int wb_tree_behind(const char *given, char **tree, char **store)
 {
-    g_autofree char *root = wb_request_look_behind(tree, store), *word = NULL;
+    static int tree_fd = -1, store_fd = -1; /* for the paths, which lead through them, until the next call */
+    _cleanup_fd_ int fd = open(*tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
+    g_autofree char *root = NULL, *word = NULL;
+    char link[WB_FD_PATH_MAX];
 
-    if (!root)
+    if (fd < 0 || wb_request_hello(fd, hello) < 0 || !*hello->source)
         return 0;
+    wb_fd_closep(&tree_fd);
+    wb_fd_closep(&store_fd);
+    tree_fd = store_fd = -1;
+    if (wb_mount_behind(given, fd, hello, &tree_fd, &store_fd) != 0)
+        return WB_EXIT_FAILED;
+    if (is_root(fd, hello, tree_fd)) {
+        g_free(*tree);
+        *tree = g_strdup(wb_fd_proc_path(tree_fd, link));
+        if (!*store && store_fd >= 0)
+            *store = g_strdup(wb_fd_proc_path(store_fd, link));
+        return 0;
+    }
+    root = root_of(*tree, hello);
     word = wb_text_shell(root);
     return wb_cli_fail(given, "is a part of a tree; %s works on whole trees: name its root, %s", wb_cli_name(), word);
 }

@@ -50,8 +50,15 @@ char *wb_tree_above(const char *path);
 int wb_mount_of_tree(const char *path, struct wb_control_hello *ret);
 
 /*
- * wb_request_look_behind for a tool that works on whole trees. 0, or WB_EXIT_FAILED after an error line: `given` is
- * only a part of one.
+ * wb_server_open for a tool: the tree and the store behind the mount that `fd` is a directory of. 0, or WB_EXIT_FAILED
+ * after an error line.
+ */
+int wb_mount_behind(const char *given, int fd, const struct wb_control_hello *hello, int *ret_tree, int *ret_store);
+
+/*
+ * For tools that work on whole trees: a mount stands for the tree behind it, which is reached through descriptors. Both
+ * are replaced by paths of these, which hold until the next call; *store only where it is NULL, and known. 0, or
+ * WB_EXIT_FAILED after an error line: `given` is only a part of a tree, or its server is not believed.
  */
 int wb_tree_behind(const char *given, char **tree, char **store);
 

@@ -7,6 +7,7 @@
 #include "common/mount.h"
 #include "service/program.h"
 #include "wayback/move.h"
+#include "wayback/server.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <json-glib/json-glib.h>
@@ -17,7 +18,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define CONFIG_NAME "wayback.conf"
@@ -26,73 +26,20 @@
 
 /* ---- finding the file ------------------------------------------------------------------------------------ */
 
-/* The user who mounted the file system that `fd` is on, by the kernel. 0 or -errno. */
-static int mount_owner(int fd, uid_t *ret)
+/* The store behind a mount, by the descriptors of its daemon. 0 or -errno; -EBADMSG: the server is not believed. */
+static int open_mounted(int root_fd, const struct wb_control_hello *hello, struct wb_settings *settings)
 {
-    g_autofree char *table = NULL;
-    g_autofree char *device = NULL;
-    g_auto(GStrv) lines = NULL;
-    struct stat st;
+    _cleanup_fd_ int tree_fd = -1, store_fd = -1;
+    char link[WB_FD_PATH_MAX];
+    int r = wb_server_open(root_fd, hello, &tree_fd, &store_fd);
 
-    if (fstat(fd, &st) < 0 || !g_file_get_contents("/proc/self/mountinfo", &table, NULL, NULL))
-        return -EIO;
-    device = g_strdup_printf(" %u:%u ", major(st.st_dev), minor(st.st_dev));
-    lines = g_strsplit(table, "\n", -1);
-    for (char **line = lines; *line; line++) {
-        /* The options of the file system are the last field, and no other field has a blank. */
-        const char *options = strrchr(*line, ' '), *user = options ? strstr(options, "user_id=") : NULL;
-
-        if (user && strstr(*line, device)) {
-            *ret = (uid_t)g_ascii_strtoull(user + strlen("user_id="), NULL, 10);
-            return 0;
-        }
-    }
-    return -ENOENT;
-}
-
-static int process_owner(uint32_t pid, uid_t *ret)
-{
-    g_autofree char *path = g_strdup_printf("/proc/%u/status", pid);
-    g_autofree char *status = NULL;
-    const char *line;
-
-    if (!g_file_get_contents(path, &status, NULL, NULL) || !(line = strstr(status, "\nUid:\t")))
-        return -ESRCH;
-    *ret = (uid_t)g_ascii_strtoull(line + strlen("\nUid:\t"), NULL, 10);
-    return 0;
-}
-
-/*
- * Whether root may believe what the server of a mount says of itself: any user can mount a server that names the
- * process and the descriptor of somebody else. 0 or -errno.
- */
-static int check_server(int root_fd, const struct wb_settings *settings)
-{
-    struct stat st;
-    uid_t mounted, process;
-    int r = geteuid() == 0 ? mount_owner(root_fd, &mounted) : 1;
-
-    if (r != 0)
-        return MIN(r, 0);
-    r = process_owner((uint32_t)settings->daemon, &process);
-    if (r < 0 || mounted == 0)
-        return r < 0 ? r : process == 0 ? 0 : -EBADMSG;
-    return process == mounted && fstat(settings->store_fd, &st) == 0 && st.st_uid == mounted ? 0 : -EBADMSG;
-}
-
-/* The store behind a mount, by the descriptors of its daemon. 0 or -errno. */
-static int open_mounted(const struct wb_control_hello *hello, struct wb_settings *settings)
-{
-    g_autofree char *link = hello->store_fd >= 0
-                                ? g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->store_fd)
-                                : g_strdup_printf("/proc/%u/fd/%d/.wayback", hello->pid, hello->source_fd);
-
-    if (hello->pid == 0)
-        return -EPERM;
+    if (r < 0)
+        return r;
     settings->tree = g_strdup(hello->source);
-    settings->store = hello->store_fd >= 0 ? g_file_read_link(link, NULL)
-                                           : g_build_filename(hello->source, ".wayback", NULL);
-    settings->store_fd = open(link, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    settings->store = store_fd >= 0 ? g_file_read_link(wb_fd_proc_path(store_fd, link), NULL)
+                                    : g_build_filename(hello->source, ".wayback", NULL);
+    settings->store_fd = store_fd >= 0 ? openat(store_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                                       : openat(tree_fd, ".wayback", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     settings->daemon = (pid_t)hello->pid;
     return settings->store_fd < 0 || !settings->store ? -errno : 0;
 }
@@ -142,8 +89,7 @@ static int fail_open(const char *given, int error, const char *reason)
     if (*reason)
         return wb_cli_fail(given, "%s", reason);
     if (error == -EBADMSG)
-        return wb_cli_fail(given, "its server names a process or a store that is not of the user who mounted it; its "
-                                  "settings are not touched");
+        return wb_cli_fail(given, WB_SERVER_NOT_BELIEVED);
     if (error == -EPERM || error == -EACCES)
         return wb_cli_fail(given, "its settings are for root and the user who mounted it; run this as that user");
     if (error == -ENOENT)
@@ -177,9 +123,7 @@ int wb_settings_open(const char *given, struct wb_settings *ret)
         }
         wb_mount_free(mount);
     }
-    r = r >= 0 ? open_mounted(hello, ret) : open_unmounted(path, ret, &why);
-    if (r == 0 && root_fd >= 0)
-        r = check_server(root_fd, ret);
+    r = r >= 0 ? open_mounted(root_fd, hello, ret) : open_unmounted(path, ret, &why);
     if (r < 0)
         return fail_open(given, r, why.text);
     ret->path = g_build_filename(ret->store, CONFIG_NAME, NULL);

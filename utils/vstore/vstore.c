@@ -12,6 +12,7 @@
 #include "common/progress.h"
 #include "common/text.h"
 #include "wayback/move.h"
+#include "wayback/server.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -141,10 +142,9 @@ static bool is_inside(const struct mounted *mounted, const char *to)
 /* As the user of the daemon, to whom the store belongs; anybody else leaves it to the daemon. */
 static bool may_copy(const struct mounted *mounted)
 {
-    g_autofree char *process = g_strdup_printf("/proc/%u/fd/%d", mounted->hello.pid, mounted->hello.source_fd);
-    struct stat st;
+    uid_t user;
 
-    return lstat(process, &st) == 0 && st.st_uid == geteuid();
+    return wb_server_user(mounted->fd, &user) == 0 && user == geteuid();
 }
 
 /* Whether the store is there already; then the daemon completes a move that could not end. */
@@ -159,13 +159,16 @@ static bool is_there(const char *tree, const char *store, const char *to)
 /* Until little is left, or it gets no less. */
 static int copy_ahead(const struct mounted *mounted, struct wb_move_result *result, struct wb_error *why)
 {
-    g_autofree char *tree = g_strdup_printf("/proc/%u/fd/%d", mounted->hello.pid, mounted->hello.source_fd);
-    g_autofree char *store = NULL, *to = NULL;
+    g_autofree char *tree = NULL, *store = NULL, *to = NULL;
+    _cleanup_fd_ int tree_fd = -1, store_fd = -1;
     uint64_t files = 0, bytes = 0, before = G_MAXUINT64;
-    int r = 0;
+    char link[WB_FD_PATH_MAX];
+    int r = wb_server_open(mounted->fd, &mounted->hello, &tree_fd, &store_fd);
 
-    if (mounted->hello.store_fd >= 0)
-        store = g_strdup_printf("/proc/%u/fd/%d", mounted->hello.pid, mounted->hello.store_fd);
+    if (r < 0)
+        return wb_error_set(why, r, "%s", r == -EBADMSG ? WB_SERVER_NOT_BELIEVED : wb_errno_text(-r));
+    tree = g_strdup(wb_fd_proc_path(tree_fd, link));
+    store = store_fd < 0 ? NULL : g_strdup(wb_fd_proc_path(store_fd, link));
     to = *mounted->to ? g_strdup(mounted->to) : g_strconcat(tree, "/.wayback", NULL);
     if (is_there(tree, store, to))
         return 0;

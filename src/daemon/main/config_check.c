@@ -7,6 +7,7 @@
 #include "policy/keeper.h"
 #include "wayback/control.h"
 #include "wayback/quote.h"
+#include "wayback/server.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,47 +15,66 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1 };
 
 /* ---- where it is ----------------------------------------------------------------------------- */
 
-/* A mount may cover its own SRC: then the daemon's descriptors lead there. */
-static char *path_below(const char *path)
+/*
+ * A mount may cover its own SRC: then the daemon's descriptors lead there. `lasting`: a path for other programs,
+ * through the descriptors of the daemon, and so only if it is one of root or of the caller; else one through a
+ * descriptor of this process, which remains open. 0 and *ret (NULL: no mount; g_free), or a negative errno; -EBADMSG:
+ * the server of the mount is not believed.
+ */
+static int path_below(const char *path, bool lasting, char **ret)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     g_autofree struct wb_control *control = g_new0(struct wb_control, 1);
     const struct wb_control_hello *hello = (const void *)control->data;
+    g_autofree char *process = NULL;
+    int tree = -1, store = -1, r;
+    uid_t user;
 
+    *ret = NULL;
     control->version = WB_CONTROL_VERSION;
     control->command = WB_CONTROL_HELLO;
     if (fd < 0 || ioctl(fd, WB_CONTROL_IOCTL, control) < 0 || wb_control_check(WB_CONTROL_HELLO, 0, control) < 0)
-        return NULL;
-    if (hello->pid == 0) /* for root and the user who mounted */
-        return NULL;
-    if (hello->store_fd >= 0)
-        return g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32 "/" WB_CONFIG_NAME, hello->pid, hello->store_fd);
-    return g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32 "/" WB_STORE_NAME "/" WB_CONFIG_NAME, hello->pid,
-                           hello->source_fd);
+        return 0;
+    r = wb_server_open(fd, hello, &tree, &store);
+    if (r == 0 && lasting && (wb_server_user(fd, &user) < 0 || (user != 0 && user != geteuid())))
+        r = -EBADMSG;
+    if (r < 0)
+        return r == -EPERM ? 0 : r; /* for root and the user who mounted */
+    process = lasting ? g_strdup_printf("%u", hello->pid) : g_strdup("self");
+    if (store >= 0)
+        *ret = g_strdup_printf("/proc/%s/fd/%d/" WB_CONFIG_NAME, process, lasting ? hello->store_fd : store);
+    else
+        *ret = g_strdup_printf("/proc/%s/fd/%d/" WB_STORE_NAME "/" WB_CONFIG_NAME, process,
+                               lasting ? hello->source_fd : tree);
+    return 0;
 }
 
-/* Of a tree, a mount, a store, or the file itself. g_free. */
-static char *find(const struct wb_options *options)
+/* Of a tree, a mount, a store, or the file itself. g_free; NULL after an error line. */
+static char *find(const struct wb_options *options, bool lasting)
 {
     char *below;
     struct stat st;
+    int r;
 
     if (options->store)
         return g_build_filename(options->store, WB_CONFIG_NAME, NULL);
     if (stat(options->source, &st) < 0 || !S_ISDIR(st.st_mode))
         return g_strdup(options->source);
-    below = path_below(options->source);
-    if (below)
+    r = path_below(options->source, lasting, &below);
+    if (r < 0)
+        fprintf(stderr, "wayback: %s: %s\n", options->source, r == -EBADMSG ? WB_SERVER_NOT_BELIEVED : g_strerror(-r));
+    if (below || r < 0)
         return below;
     return g_build_filename(options->source, WB_STORE_NAME, WB_CONFIG_NAME, NULL);
 }
 
 /* ---- what it means, for people --------------------------------------------------------------- */
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1 };
 
 static void print_snapshots(const struct wb_schedule *schedule)
 {
@@ -619,11 +639,14 @@ static void print_text(const char *path, const struct wb_config *config, char **
 
 int wb_config_check(const struct wb_options *options)
 {
-    g_autofree char *path = find(options);
+    g_autofree char *path = find(options, false);
     g_autoptr(GPtrArray) mistakes = g_ptr_array_new_with_free_func(g_free);
     struct wb_config config;
-    int r = wb_config_file_read(AT_FDCWD, path, path, &config, hold_mistake, mistakes);
+    int r;
 
+    if (!path)
+        return EXIT_FAILED;
+    r = wb_config_file_read(AT_FDCWD, path, path, &config, hold_mistake, mistakes);
     if (r == -ENOENT)
         g_ptr_array_add(mistakes, g_strdup_printf("wayback: %s: no such file, so nothing is set", path));
     if (r < 0)
@@ -638,8 +661,10 @@ int wb_config_check(const struct wb_options *options)
 
 int wb_config_path(const struct wb_options *options)
 {
-    g_autofree char *path = find(options);
+    g_autofree char *path = find(options, true);
 
+    if (!path)
+        return EXIT_FAILED;
     printf("%s\n", path);
     return EXIT_DONE;
 }

@@ -8,6 +8,7 @@
 #include "store/tables/snapshots.h"
 #include "wayback/at_name.h"
 #include "wayback/control.h"
+#include "wayback/server.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -105,25 +106,33 @@ static int find_inside(struct wb_session *session, int fd, struct wb_error *why)
 }
 
 /*
- * The tree below a mount. Its path leads there, unless the mount covers it: then /proc has the
- * daemon's own descriptor, which root and the user who mounted may open. `given`: the path of the mount.
+ * The tree below a mount: by the descriptors of its daemon, which root and the user who mounted may open, since the
+ * mount may cover it; else by its path. Returns a descriptor of it, or a negative errno. *ret_store: a path of the
+ * store (NULL: in the tree) through a descriptor that remains open. `given`: the path of the mount.
  */
-static int open_below(const struct wb_control_hello *mount, const char *given, struct wb_error *why)
+static int open_below(int mount_fd, const struct wb_control_hello *mount, const char *given, char **ret_store,
+                      struct wb_error *why)
 {
-    _cleanup_close_ int fd = open(mount->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int tree = -1, fd = -1;
     g_autofree struct wb_control_hello *other = g_new(struct wb_control_hello, 1);
-    char path[64];
+    int store = -1, r = wb_server_open(mount_fd, mount, &tree, &store);
+    uid_t user;
 
-    if (fd >= 0 && hello(fd, other) < 0)
-        return wb_steal_fd(&fd);
-    wb_close_fd(&fd);
-    g_snprintf(path, sizeof(path), "/proc/%" PRIu32 "/fd/%" PRId32, mount->pid, mount->source_fd);
-    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (r == -EBADMSG)
+        return wb_error_set(why, r, "%s: %s", given, WB_SERVER_NOT_BELIEVED);
+    if (r == 0)
+        fd = openat(tree, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    else
+        fd = open(mount->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || hello(fd, other) == 0)
         return wb_error_set(why, fd < 0 ? -errno : -ENOENT,
                             "%s is covered by its mount, and only root or the "
                             "user who mounted can access it",
                             *mount->source ? mount->source : given);
+    if (r < 0 && (wb_server_user(mount_fd, &user) < 0 || !wb_server_may_name(user, fd)))
+        return wb_error_set(why, -EBADMSG, "%s: %s", given, WB_SERVER_NOT_BELIEVED);
+    if (store >= 0)
+        *ret_store = g_strdup_printf("/proc/self/fd/%d", store);
     return wb_steal_fd(&fd);
 }
 
@@ -139,11 +148,9 @@ static int from_mount(struct wb_session *session, int fd, const struct wb_contro
                             session->source);
     r = find_inside(session, fd, why);
     if (r == 0)
-        r = session->src_fd = open_below(mount, session->source, why);
+        r = session->src_fd = open_below(fd, mount, session->source, ret_store, why);
     if (r < 0)
         return r;
-    if (mount->store_fd >= 0)
-        *ret_store = g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32, mount->pid, mount->store_fd);
     free(session->source);
     session->source = strdup(mount->source);
     return session->source ? 0 : -ENOMEM;
