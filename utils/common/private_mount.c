@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 /* How long a mount may take (recovery after a crash is part of it), and an unmount. */
@@ -235,6 +236,15 @@ int wb_private_root(const struct wb_private *private)
     return private->root_fd;
 }
 
+/* Whether nobody else can put a link in the place of a mount point there: `su` keeps the variable of another user. */
+static bool is_own(const char *directory)
+{
+    struct stat st;
+
+    return directory && lstat(directory, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+           (st.st_mode & (S_IWGRP | S_IWOTH)) == 0 && access(directory, W_OK) == 0;
+}
+
 struct wb_private *wb_private_mount(const char *path, const char *source, enum wb_mount_need need)
 {
     const char *runtime = g_getenv("XDG_RUNTIME_DIR");
@@ -248,8 +258,7 @@ struct wb_private *wb_private_mount(const char *path, const char *source, enum w
                           "or set WAYBACK_DAEMON", source);
         return NULL;
     }
-    point = g_build_filename(runtime && access(runtime, W_OK) == 0 ? runtime : "/tmp", "wayback-XXXXXX",
-                             NULL);
+    point = g_build_filename(is_own(runtime) ? runtime : "/tmp", "wayback-XXXXXX", NULL);
     if (all_count == PRIVATE_MAX || !mkdtemp(point)) {
         wb_cli_fail(path, "cannot create a directory to mount %s at: %s", source, wb_errno_text(errno));
         return NULL;
