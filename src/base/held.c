@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -156,6 +158,23 @@ static char *follow(int link_fd, const struct stat *st, const char *rest)
     return asprintf(&path, "%s/%s", target, rest) < 0 ? NULL : path;
 }
 
+/*
+ * Links in /proc lead to the directory of a process, whatever their text: it may be in another mount namespace, or
+ * deleted. A descriptor, or -errno; -ENOTTY: the link is not in /proc.
+ */
+static int follow_in_proc(int dir_fd, const char *name, int link_fd, const struct stat *st)
+{
+    struct statfs fs;
+    int fd;
+
+    if (fstatfs(link_fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
+        return -ENOTTY;
+    if (st->st_uid != 0 && st->st_uid != geteuid())
+        return -ELOOP;
+    fd = openat(dir_fd, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
 /* A descriptor that is moved along the path. */
 struct steps {
     int at;
@@ -186,6 +205,14 @@ static int step(struct steps *steps)
     fd = openat(steps->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
+    n = S_ISLNK(st.st_mode) ? follow_in_proc(steps->at, name, fd, &st) : -ENOTTY;
+    if (n >= 0) {
+        wb_close_fd(&steps->at);
+        steps->at = n;
+        return 1;
+    }
+    if (n != -ENOTTY)
+        return n;
     if (S_ISLNK(st.st_mode)) {
         char *path = ++steps->links > LINKS_MAX ? NULL : follow(fd, &st, steps->rest);
 

@@ -3,9 +3,13 @@
 
 #include "client/fd.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Appends the components of `rest` to `path` as text; "." and ".." are resolved. */
@@ -26,22 +30,88 @@ static void append_text(GString *path, const char *rest)
     }
 }
 
-/* realpath(3) of a directory, by links of root and of the caller alone: NULL with ELOOP if there are others. */
-static char *real_path_of_dir(const char *path)
+/* Of the mount of another user, not even root may get more than the device. 0, or -1 and errno. */
+static int identify(int fd, const char *path, struct statx *ret)
+{
+    int flags = *path ? 0 : AT_EMPTY_PATH;
+
+    if (statx(fd, path, flags, STATX_INO, ret) == 0)
+        return 0;
+    return errno == EACCES ? statx(fd, path, flags, 0, ret) : -1;
+}
+
+/*
+ * realpath(3), as the kernel walks the path. NULL with errno: EXDEV if the object there has no such path for the
+ * caller, because a link in /proc leads into another mount namespace; ELOOP (`careful`, for directories) if there is a
+ * link that is not of root or the caller.
+ */
+static char *real_path(const char *path, bool careful)
 {
     char proc[WB_FD_PATH_MAX], real[PATH_MAX];
-    _cleanup_fd_ int fd = wb_open_named_dir(path);
-    ssize_t n = fd < 0 ? -1 : readlink(wb_fd_proc_path(fd, proc), real, sizeof(real) - 1);
+    _cleanup_fd_ int fd = careful ? wb_open_named_dir(path) : open(path, O_PATH | O_CLOEXEC);
+    struct statx is, named;
+    ssize_t n;
 
-    if (n < 0) {
-        errno = fd < 0 ? -fd : errno;
+    if (fd < 0) {
+        errno = careful ? -fd : errno;
         return NULL;
     }
+    if (identify(fd, "", &is) < 0)
+        return NULL;
+    n = readlink(wb_fd_proc_path(fd, proc), real, sizeof(real) - 1);
+    if (n < 0)
+        return careful ? NULL : realpath(path, NULL);
     real[n] = '\0';
+    if (identify(AT_FDCWD, real, &named) < 0 || is.stx_dev_major != named.stx_dev_major ||
+        is.stx_dev_minor != named.stx_dev_minor || is.stx_ino != named.stx_ino) {
+        errno = EXDEV;
+        return NULL;
+    }
     return strdup(real);
 }
 
-/* realpath(3) of the longest part that exists, and the rest as text. "/" is "". NULL: a link of another user. */
+/* getcwd(3), which finds a path even if the directory is in another mount namespace: one that leads elsewhere here. */
+static char *current_directory(void)
+{
+    char path[PATH_MAX];
+
+    if (syscall(SYS_getcwd, path, sizeof(path)) < 0)
+        return NULL;
+    if (path[0] == '/')
+        return strdup(path);
+    errno = ENOENT;
+    return NULL;
+}
+
+/* Relative paths by the path of the current directory, which a mount may cover. free(3). */
+static char *full_path(const char *path)
+{
+    g_autofree char *here = *path == '/' ? NULL : current_directory();
+    char *full;
+
+    if (*path == '/')
+        return strdup(path);
+    return here && asprintf(&full, "%s/%s", here, path) >= 0 ? full : NULL;
+}
+
+char *wb_path_real(const char *path)
+{
+    g_autofree char *full = full_path(path);
+
+    return full ? real_path(full, true) : NULL;
+}
+
+const char *wb_path_error_text(int error)
+{
+    if (error == ELOOP)
+        return "the path contains a symbolic link of another user (or too many links); use the real path";
+    if (error == EXDEV)
+        return "the path leads through /proc to a place that has another path here, or none (another mount namespace, "
+               "or a deleted directory); use its path";
+    return "the current directory was removed; change to another one or use an absolute path";
+}
+
+/* real_path of the longest part that exists, and the rest as text. "/" is "". NULL with ELOOP or EXDEV. */
 static GString *resolve(const char *path, bool careful)
 {
     g_autofree char *head = g_strdup(path);
@@ -49,10 +119,10 @@ static GString *resolve(const char *path, bool careful)
 
     for (;;) {
         const char *part = length > 0 ? head : "/";
-        char *real = careful ? real_path_of_dir(part) : realpath(part, NULL);
+        char *real = real_path(part, careful);
         GString *result;
 
-        if (!real && careful && errno == ELOOP)
+        if (!real && ((careful && errno == ELOOP) || errno == EXDEV))
             return NULL;
 
         if (real) {
@@ -73,20 +143,12 @@ static GString *resolve(const char *path, bool careful)
 
 static char *absolute(const char *path, bool careful)
 {
-    g_autofree char *full = NULL;
+    g_autofree char *full = full_path(path);
     const char *last;
     GString *result;
 
-    if (*path == '/') {
-        full = g_strdup(path);
-    } else {
-        char *here = getcwd(NULL, 0);
-
-        if (!here)
-            return NULL;
-        full = g_strdup_printf("%s/%s", here, path);
-        free(here);
-    }
+    if (!full)
+        return NULL;
     last = strrchr(full, '/') + 1;
     if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0) {
         result = resolve(full, careful);
@@ -97,10 +159,8 @@ static char *absolute(const char *path, bool careful)
         if (result)
             append_text(result, last);
     }
-    if (!result) {
-        errno = ELOOP;
+    if (!result)
         return NULL;
-    }
     if (result->len == 0)
         g_string_append_c(result, '/');
     return g_string_free(result, FALSE);

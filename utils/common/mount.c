@@ -79,7 +79,7 @@ static bool records(const struct wb_control_hello *hello)
 int wb_mount_of_tree(const char *path, struct wb_control_hello *ret)
 {
     g_autoptr(GPtrArray) list = wb_listed_mounts();
-    g_autofree char *real = realpath(path, NULL);
+    g_autofree char *real = wb_path_real(path);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd >= 0 && wb_request_hello(fd, ret) == 0 && records(ret))
@@ -104,7 +104,7 @@ int wb_mount_of_tree(const char *path, struct wb_control_hello *ret)
 /* The root of the mount in which the directory is; g_free. */
 static char *root_of(const char *directory, const struct wb_control_hello *hello)
 {
-    g_autofree char *path = realpath(directory, NULL);
+    g_autofree char *path = wb_path_real(directory);
 
     if (!path || wb_fd_is_mount(AT_FDCWD, path))
         return g_strdup(hello->source);
@@ -139,11 +139,14 @@ int wb_mount_behind(const char *given, int fd, const struct wb_control_hello *he
 int wb_tree_behind(const char *given, char **tree, char **store)
 {
     static int tree_fd = -1, store_fd = -1; /* for the paths, which lead through them, until the next call */
-    _cleanup_fd_ int fd = open(*tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_fd_ int dir_fd = wb_open_named_dir(*tree);
+    _cleanup_fd_ int fd = dir_fd < 0 ? -1 : openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
     g_autofree char *root = NULL, *word = NULL;
     char link[WB_FD_PATH_MAX];
 
+    if (dir_fd == -ELOOP)
+        return wb_cli_fail(given, "%s", wb_path_error_text(ELOOP));
     if (fd < 0 || wb_request_hello(fd, hello) < 0 || !*hello->source)
         return 0;
     wb_fd_closep(&tree_fd);
@@ -290,12 +293,8 @@ struct wb_place *wb_place_find(const char *given, enum wb_mount_need need)
     const char *rest;
     size_t length = strlen(given);
 
-    if (!path && errno == ELOOP) {
-        wb_cli_fail(given, "the path contains a symbolic link of another user (or too many links); use the real path");
-        return NULL;
-    }
     if (!path) {
-        wb_cli_fail(given, "the current directory was removed; change to another one or use an absolute path");
+        wb_cli_fail(given, "%s", wb_path_error_text(errno));
         return NULL;
     }
     mount = find_mount(given, path, need, &rest);

@@ -109,7 +109,7 @@ int wb_settings_open(const char *given, struct wb_settings *ret)
 
     *ret = (struct wb_settings){.store_fd = -1};
     if (!path)
-        return wb_cli_fail(given, "%s", wb_errno_text(errno));
+        return wb_cli_fail(given, "%s", wb_path_error_text(errno));
     r = wb_mount_of_tree(given, hello);
     root_fd = r;
     if (r < 0) {

@@ -348,13 +348,14 @@ int main(int argc, char **argv)
     if (r >= 0)
         return r;
     settings.store_fd = -1;
-    directory = realpath(argv[1], NULL);
+    directory = wb_path_real(argv[1]);
     error = directory ? 0 : errno;
     /* A dead mount, or a directory that was removed while it was enabled. */
     if (error == ENOTCONN || error == ENOENT)
         directory = wb_path_absolute(argv[1]);
     if (!directory)
-        return wb_cli_fail(argv[1], "%s", wb_errno_text(error));
+        return wb_cli_fail(argv[1], "%s", error == ELOOP || error == EXDEV ? wb_path_error_text(error)
+                                                                          : wb_errno_text(error));
     wb_unit_init(&unit, root, directory, NULL);
     if (error == ENOENT && wb_unit_find(&unit) == WB_WAY_NONE)
         return wb_cli_fail(argv[1], "%s; name a directory, or one that is enabled", wb_errno_text(error));

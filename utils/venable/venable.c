@@ -493,9 +493,11 @@ int main(int argc, char **argv)
     r = check_options();
     if (r != 0)
         return r;
-    directory = realpath(argv[1], NULL);
+    directory = wb_path_real(argv[1]);
     if (!directory && errno == ENOTCONN)
         directory = wb_path_absolute(argv[1]);
+    if (!directory && (errno == ELOOP || errno == EXDEV))
+        return wb_cli_fail(argv[1], "%s", wb_path_error_text(errno));
     if (!directory || (stat(directory, &st) == 0 && !S_ISDIR(st.st_mode)))
         return wb_cli_fail(argv[1], "%s; name a directory that exists", wb_errno_text(directory ? ENOTDIR : errno));
     wb_unit_init(&unit, root, directory, NULL);

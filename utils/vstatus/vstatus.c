@@ -238,8 +238,14 @@ static bool show(const GPtrArray *list, const char *given)
 {
     struct status status = {.path = wb_path_absolute(given)};
     bool recorded;
-    int r = status.path ? look(list, given, &status) : -errno;
+    int r;
 
+    if (!status.path) {
+        wb_cli_fail(given, "%s", wb_path_error_text(errno));
+        wb_json_separate();
+        return false;
+    }
+    r = look(list, given, &status);
     if (r < 0) {
         wb_cli_fail(given, "%s", r == -ENOTCONN ? "the mount does not answer: its daemon has ended; unmount it, and "
                                                   "mount the tree again"

@@ -50,7 +50,7 @@ int wb_open(const char *path, struct wb_client **ret)
 
     *ret = NULL;
     if (!absolute)
-        return wb_client_fail(path, -ENOENT, "the current directory was removed; use an absolute path");
+        return wb_client_fail(path, errno == EXDEV ? -EXDEV : -ENOENT, wb_path_error_text(errno));
     list = wb_listed_mounts();
     listed = wb_listed_of(list, absolute);
     if (!listed || !wb_listed_is_wayback(listed))
@@ -108,11 +108,8 @@ int wb_client_path(const struct wb_client *client, const char *path, bool change
     const char *rest;
 
     *ret = NULL;
-    if (!absolute && errno == ELOOP)
-        return wb_client_fail(path, -ELOOP, "the path contains a symbolic link of another user (or too many links); "
-                                            "use the real path");
     if (!absolute)
-        return wb_client_fail(path, -ENOENT, "the current directory was removed; use an absolute path");
+        return wb_client_fail(path, errno == EXDEV || errno == ELOOP ? -errno : -ENOENT, wb_path_error_text(errno));
     if (!wb_path_below(absolute, client->point, &rest)) {
         g_autofree char *text = g_strdup_printf("not in the mount %s", client->point);
 

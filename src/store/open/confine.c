@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <linux/openat2.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -105,12 +106,21 @@ static void add_signposts(GArray *places, int dir_fd, enum wb_landlock_access ac
     }
 }
 
-/* A process that is confined cannot reach the descriptors of another one any more: it keeps one of its own. */
+/* Whether the path leads through a link of /proc to a directory of a process. */
+static bool is_through_process(const char *path)
+{
+    const struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
+    _cleanup_close_ int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+
+    return fd < 0 && (errno == ELOOP || g_str_has_prefix(path, PROCESSES));
+}
+
+/* A process that is confined cannot reach the directories of another one any more: it keeps a descriptor of its own. */
 static void keep_path(char **path, int fd)
 {
     char link[32];
 
-    if (!g_str_has_prefix(*path, PROCESSES))
+    if (!is_through_process(*path))
         return;
     fd = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (fd < 0)
