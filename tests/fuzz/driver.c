@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * driver COUNT SECONDS CORPUS: runs every file of the directory, then up to COUNT mutations of them, the same ones
- * every time, for at most so many seconds. An input that causes a fault is left in the file the first line names.
+ * driver COUNT SECONDS CORPUS [CPU_SECONDS SEED]: runs every file of the directory, then up to COUNT mutations of them,
+ * the same ones every time, for at most so many seconds. With CPU_SECONDS and SEED: other mutations, for so many seconds
+ * of CPU time, which may take SECONDS_MAX. An input that causes a fault is left in the file the first line names.
  */
 #include "fuzz.h"
+#include <fcntl.h>
 #include <glib.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #define INPUT_MAX 16384
+#define SECONDS_MAX 120
 #define HANGS_AFTER 300 /* seconds one input may take: far more than any load explains */
 
 static uint8_t current[INPUT_MAX];
@@ -122,18 +127,45 @@ static GPtrArray *read_corpus(const char *path)
     return all;
 }
 
+struct limits {
+    long count;
+    int64_t until;         /* g_get_monotonic_time() */
+    double processor_time; /* seconds */
+};
+
+static bool is_reached(const struct limits *limits, long done)
+{
+    return done >= limits->count || g_get_monotonic_time() >= limits->until ||
+           (double)clock() / CLOCKS_PER_SEC >= limits->processor_time;
+}
+
+/* False: wrong arguments. */
+static bool parse(int argc, char **argv, struct limits *ret)
+{
+    bool fresh = argc == 6;
+
+    if (argc != 4 && !fresh)
+        return false;
+    *ret = (struct limits){
+        .count = fresh ? LONG_MAX : atol(argv[1]),
+        .until = g_get_monotonic_time() + (fresh ? SECONDS_MAX : atol(argv[2])) * G_USEC_PER_SEC,
+        .processor_time = fresh ? atof(argv[4]) : G_MAXDOUBLE,
+    };
+    if (fresh)
+        state ^= strtoull(argv[5], NULL, 10);
+    return state != 0;
+}
+
 int main(int argc, char **argv)
 {
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGALRM};
     static uint8_t data[INPUT_MAX];
     g_autoptr(GPtrArray) corpus = NULL;
-    int64_t until;
-    long count, done = 0;
+    struct limits limits;
+    long done = 0;
 
-    if (argc != 4)
+    if (!parse(argc, argv, &limits))
         return 2;
-    count = atol(argv[1]);
-    until = g_get_monotonic_time() + atol(argv[2]) * G_USEC_PER_SEC;
     corpus = read_corpus(argv[3]);
     leave_in = g_strdup_printf("%s/fuzz-input-%d", g_get_tmp_dir(), (int)getpid());
     printf("an input that does harm would be left in %s\n", leave_in);
@@ -148,7 +180,7 @@ int main(int argc, char **argv)
 
         run(bytes, length);
     }
-    for (; done < count && g_get_monotonic_time() < until; done++) {
+    for (; !is_reached(&limits, done); done++) {
         gsize length;
         const uint8_t *bytes = g_bytes_get_data(corpus->pdata[below(corpus->len)], &length);
 
@@ -158,7 +190,7 @@ int main(int argc, char **argv)
             length = mutate(data, length, corpus->pdata[below(corpus->len)]);
         run(data, length);
     }
-    printf("%u files, %ld mutations\n", corpus->len, done);
+    printf("%u files, %ld mutations, %.0f s of CPU time\n", corpus->len, done, (double)clock() / CLOCKS_PER_SEC);
     g_free(leave_in);
     return 0;
 }
