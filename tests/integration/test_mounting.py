@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -430,3 +431,50 @@ def test_mounting_does_not_look_at_the_files(maker):
     assert (source / "d0").stat().st_atime_ns > listed[0], "this proves nothing here"
     assert read_by(mount.process.pid) < 16 << 20
     assert not list((source / ".wayback").rglob("*.cat"))
+
+
+SWAP = """
+import ctypes, sys, time
+libc = ctypes.CDLL(None)
+one, other = (name.encode() for name in sys.argv[1:])
+print(flush=True)
+while True:
+    libc.syscall(316, -100, one, -100, other, 2)  # renameat2(RENAME_EXCHANGE)
+"""
+
+
+@pytest.mark.parametrize("what", ["in place", "SRC", "MNT"])
+def test_root_follows_no_link_of_another_user_to_src_and_mnt(maker, what):
+    """Its owner exchanges a directory for a link while root mounts it: the tree would be mounted over the target."""
+    home, victim, other = maker.tree(owner=NOBODY), maker.tree(), maker.point()
+    for directory, text in ((home / "docs", "evil"), (victim, "good")):
+        directory.mkdir(exist_ok=True)
+        (directory / "passwd").write_text(text)
+        (directory / "passwd").chmod(0o644)
+    (home / "link").symlink_to(victim)
+    for path in (home / "docs", home / "link"):
+        os.lchown(path, *NOBODY)
+    docs = home / "docs"
+    source, point = {"in place": (docs, docs), "SRC": (docs, other), "MNT": (other, docs)}[what]
+    environment = maker.programs.environment()
+    with subprocess.Popen([sys.executable, "-c", SWAP, docs, home / "link"], stdout=subprocess.PIPE, text=True,
+                          user=NOBODY[0], group=NOBODY[1], extra_groups=[]) as swapping:
+        try:
+            swapping.stdout.readline()
+            for _ in range(40):
+                run(maker.programs.directory / "wayback", "-o", "allow_other", source, point, check=False,
+                    env=environment)
+                assert (victim / "passwd").read_text() == "good" and not mounted_at(victim)
+                assert not (other / "passwd").exists() or (other / "passwd").read_text() == "evil"
+                assert not (victim / ".wayback").exists()
+                while mounts_below(home, other):
+                    for path in mounts_below(home, other):
+                        run("umount", "-l", path, check=False)
+        finally:
+            swapping.kill()
+
+
+def mounts_below(*places):
+    with open("/proc/self/mounts", encoding="utf-8", errors="replace") as table:
+        points = [line.split(" ")[1] for line in table if " fuse.wayback " in line]
+    return [point for point in points if any(point.startswith(str(place)) for place in places)]

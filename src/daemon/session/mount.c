@@ -2,6 +2,7 @@
 #include "daemon/session/mount.h"
 
 #include "base/cleanup.h"
+#include "base/io.h"
 #include "daemon/control/control.h"
 #include "daemon/core/kcache_invalidate.h"
 #include "daemon/jobs/compact.h"
@@ -204,12 +205,23 @@ static int mount_replacing(struct wb_session *session, struct wb_error *why)
 
 static int mount_session(struct wb_session *session, struct wb_error *why)
 {
+    char link[32];
+    int r;
+
     if (session->replaces)
         return mount_replacing(session, why);
     /* Only fusermount3 may mount for this user, and it refuses a dead mount as the mount point: SRC is bare until it
      * has mounted, so everything else was done before. */
     wb_detach_if_dead(session->mountpoint);
-    return mount_at(session, session->mountpoint, why);
+    /* The directory that was looked up, whatever its name leads to by now. fusermount3 (auto_unmount) has a check of its
+     * own, and no descriptor of ours. */
+    if (session->point_fd >= 0 && !strstr(session->options->fuse->str, "auto_unmount") &&
+        access(wb_fd_path(session->point_fd, link), F_OK) == 0)
+        r = mount_at(session, link, why);
+    else
+        r = mount_at(session, session->mountpoint, why);
+    wb_close_fd(&session->point_fd);
+    return r;
 }
 
 static void leave_signals(sigset_t *set)

@@ -17,15 +17,18 @@
 #include "daemon/system/report.h"
 
 #include "base/cleanup.h"
+#include "base/io.h"
 #include "capture/recovery/recover.h"
 #include "capture/capture.h"
 #include "maintain/prune/prune.h"
 #include "store/cache/gaps.h"
 #include "store/cache/manifest_logs.h"
 #include "store/graveyard/body_sums.h"
+#include "wayback/held.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -67,6 +70,64 @@ static char *find_dead(struct wb_session *session, const struct wb_options *opti
     return NULL;
 }
 
+/* The path of a descriptor; free(3). NULL and errno on failure. */
+static char *path_of(int fd)
+{
+    char link[32], path[PATH_MAX];
+    ssize_t length = readlink(wb_fd_path(fd, link), path, sizeof(path) - 1);
+
+    if (length < 0)
+        return NULL;
+    path[length] = '\0';
+    return strdup(path);
+}
+
+/*
+ * Root's mount of a directory of another user: its owner could exchange it for a link at any time, so that the tree would
+ * be mounted over a directory of root's. Therefore links of others are not followed, and SRC and MNT are each looked up
+ * once; in place, once for both. Returns an O_PATH descriptor, or a negative errno with a line in `why`.
+ */
+static int hold(const char *path, const char *which, char **ret_path, struct wb_error *why)
+{
+    _cleanup_close_ int fd = wb_open_named_dir(path);
+    struct stat st;
+    bool dead;
+
+    if (fd == -ELOOP)
+        return wb_error_set(why, fd, "%s: the path contains a symbolic link of another user (or too many links); use "
+                            "the real path", path);
+    dead = fd >= 0 && fstat(fd, &st) < 0 && errno == ENOTCONN;
+    *ret_path = fd < 0 || dead ? NULL : path_of(fd);
+    if (!*ret_path) {
+        int error = fd < 0 ? -fd : dead ? ENOTCONN : errno;
+
+        return wb_error_set(why, -error, "%s: %s; %s must be a directory that exists%s", path, g_strerror(error), which,
+                            error == ENOTCONN ? " (a mount whose daemon has died is there: unmount it first)" : "");
+    }
+    return wb_steal_fd(&fd);
+}
+
+/* Sets `source`, with src_fd, and in place `mountpoint`, with point_fd. */
+static int hold_source(struct wb_session *session, bool in_place, struct wb_error *why)
+{
+    _cleanup_close_ int fd = hold(session->options->source, "SRC", &session->source, why);
+
+    if (fd < 0)
+        return fd;
+    /* The past of a mount, or of a directory in a tree: moment.c finds the tree. */
+    if (!session->options->at) {
+        session->src_fd = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (session->src_fd < 0)
+            return wb_error_set(why, -errno, "%s: %s; SRC must be a directory you may read", session->source,
+                                g_strerror(errno));
+    }
+    if (in_place) {
+        session->mountpoint = strdup(session->source);
+        session->point_fd = wb_steal_fd(&fd);
+    }
+    return 0;
+}
+
 /* SRC by the descriptor of the supervisor, below a dead mount over SRC itself, or by its path. */
 static int resolve_source(struct wb_session *session, const struct wb_options *options, struct wb_error *why)
 {
@@ -88,7 +149,12 @@ static int resolve_source(struct wb_session *session, const struct wb_options *o
                                 "mount again",
                                 session->mountpoint, g_strerror(-r));
     }
-    session->source = in_place && session->mountpoint ? strdup(session->mountpoint) : realpath(options->source, NULL);
+    if (in_place && session->mountpoint)
+        session->source = strdup(session->mountpoint);
+    else if (session->is_root && options->kept_source <= 0)
+        return hold_source(session, in_place, why);
+    else
+        session->source = realpath(options->source, NULL);
     if (!session->source)
         return wb_error_set(why, -errno, "%s: %s; SRC must be a directory that exists", options->source,
                             g_strerror(errno));
@@ -104,6 +170,11 @@ static int resolve_paths(struct wb_session *session, const struct wb_options *op
     r = resolve_source(session, options, why);
     if (r < 0)
         return r;
+    if (!session->mountpoint && session->is_root) {
+        r = session->point_fd = hold(options->mountpoint, "MNT", &session->mountpoint, why);
+        if (r < 0)
+            return r;
+    }
     if (!session->mountpoint)
         session->mountpoint = realpath(options->mountpoint, NULL);
     if (!session->mountpoint)
@@ -307,7 +378,7 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options, s
 
     session->moment = WB_WHEN_PRESENT;
     session->options = options;
-    session->src_fd = -1;
+    session->src_fd = session->point_fd = -1;
     session->is_root = geteuid() == 0;
     init_locks(session);
     r = make_numbers(session, why);
@@ -384,6 +455,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     pthread_cond_destroy(&session->threads.wake);
     session->helper = wb_helper_free(session->helper);
     free(session->source);
+    wb_close_fd(&session->point_fd);
     free(session->mountpoint);
     g_free(session->inside);
     g_free(session);
