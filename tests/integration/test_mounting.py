@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment, mounted_at, read_by, run
+from mounts import LIMIT, NOBODY, SECOND, Mount, as_user, epoch, moment, mounted_at, read_by, run
 
 
 def gone(path):
@@ -472,6 +472,26 @@ def test_root_follows_no_link_of_another_user_to_src_and_mnt(maker, what):
                         run("umount", "-l", path, check=False)
         finally:
             swapping.kill()
+
+
+def test_the_daemon_unmounts_nothing_but_its_own_mount(maker):
+    """A directory above the mount is renamed by its owner, and a link to one with another mount of that name is there."""
+    home, other = maker.tree(owner=NOBODY), maker.scratch / "other"
+    (home / "x/docs").mkdir(parents=True)
+    (other / "docs").mkdir(parents=True)
+    os.chown(home / "x", *NOBODY)
+    mount = maker.mount("allow_other", source=home / "x/docs", path=home / "x/docs")
+    run("mount", "-t", "tmpfs", "victim", other / "docs")
+    try:
+        as_user(lambda: (os.rename(home / "x", home / "y"), os.symlink(other, home / "x")), *NOBODY)
+        mount.process.terminate()
+        mount.process.wait(timeout=LIMIT)
+        assert mounted_at(other / "docs") == "tmpfs"
+        mount.process = None
+        Mount.running.discard(mount)
+    finally:
+        run("umount", other / "docs")
+        run("umount", "-l", home / "y/docs", check=False)
 
 
 def mounts_below(*places):

@@ -75,7 +75,7 @@ struct wb_session {
     bool replaced;     /* ... and has taken it */
     struct wb_covered covered;
     int src_fd;        /* the root of SRC, opened before anything covers it */
-    int point_fd;      /* MNT, until it is mounted: root mounts there whatever its name leads to by then; -1: by name */
+    int point_fd;      /* MNT, until it is mounted: root mounts there wherever its name leads by then; -1: by name */
     dev_t src_dev;
     bool is_root;      /* the daemon acts for others and takes their identity to create */
     atomic_uint unseen; /* objects that others had changed, marked since the mount (survey.h) */

@@ -61,7 +61,7 @@ static const int allowed[] = {
     SYS_statfs, SYS_lseek, SYS_readlinkat, SYS_syncfs, SYS_umount2, SYS_flistxattr, SYS_fgetxattr, SYS_fsetxattr,
     SYS_fremovexattr, SYS_listxattr, SYS_getxattr, SYS_setxattr, SYS_removexattr, SYS_brk, SYS_mmap, SYS_munmap,
     SYS_mremap, SYS_mprotect, SYS_madvise, SYS_futex, SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_getrandom,
-    SYS_restart_syscall, SYS_getcwd, SYS_fcntl,
+    SYS_restart_syscall, SYS_getcwd, SYS_fcntl, SYS_openat2, SYS_geteuid,
 #ifdef SYS_readlink
     SYS_readlink, SYS_stat, SYS_lstat, SYS_open, SYS_access,
 #endif

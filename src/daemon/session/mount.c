@@ -213,8 +213,8 @@ static int mount_session(struct wb_session *session, struct wb_error *why)
     /* Only fusermount3 may mount for this user, and it refuses a dead mount as the mount point: SRC is bare until it
      * has mounted, so everything else was done before. */
     wb_detach_if_dead(session->mountpoint);
-    /* The directory that was looked up, whatever its name leads to by now. fusermount3 (auto_unmount) has a check of its
-     * own, and no descriptor of ours. */
+    /* The directory that was looked up, wherever its name leads to by now. fusermount3 (auto_unmount) has a check of
+     * its own, and no descriptor of ours. */
     if (session->point_fd >= 0 && !strstr(session->options->fuse->str, "auto_unmount") &&
         access(wb_fd_path(session->point_fd, link), F_OK) == 0)
         r = mount_at(session, link, why);

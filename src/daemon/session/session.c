@@ -83,9 +83,9 @@ static char *path_of(int fd)
 }
 
 /*
- * Root's mount of a directory of another user: its owner could exchange it for a link at any time, so that the tree would
- * be mounted over a directory of root's. Therefore links of others are not followed, and SRC and MNT are each looked up
- * once; in place, once for both. Returns an O_PATH descriptor, or a negative errno with a line in `why`.
+ * Root's mount of a directory of another user: its owner could exchange it for a link at any time, so that the tree
+ * would be mounted over a directory of root's. Therefore links of others are not followed, and SRC and MNT are each
+ * looked up once; in place, once for both. Returns an O_PATH descriptor, or a negative errno with a line in `why`.
  */
 static int hold(const char *path, const char *which, char **ret_path, struct wb_error *why)
 {

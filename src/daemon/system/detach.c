@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/system/detach.h"
 
+#include "base/cleanup.h"
+#include "base/io.h"
 #include "wayback/control.h"
+#include "wayback/held.h"
 #include <errno.h>
 #include <glib.h>
 #include <spawn.h>
@@ -16,6 +19,19 @@
 
 extern char **environ;
 
+/* Not by a link of another user on the way: they renamed a directory above the mount, and it leads to another mount. */
+static int detach_as_root(const char *mountpoint)
+{
+    g_autofree char *parent = g_path_get_dirname(mountpoint), *name = g_path_get_basename(mountpoint), *path = NULL;
+    _cleanup_close_ int fd = wb_open_named_dir(parent);
+    char link[32];
+
+    if (fd < 0)
+        return fd;
+    path = g_build_filename(wb_fd_path(fd, link), name, NULL);
+    return umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 ? -errno : 0;
+}
+
 int wb_detach(const char *mountpoint)
 {
     char *argv[] = {(char *)"fusermount3", (char *)"-u", (char *)"-q", (char *)"-z",
@@ -23,11 +39,9 @@ int wb_detach(const char *mountpoint)
     pid_t pid;
     int status;
 
-    if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
-        return 0;
-    /* It has no more rights than root, who may not execute it (seccomp.h). */
+    /* fusermount3 has no more rights than root, who may not execute it (seccomp.h). */
     if (geteuid() == 0)
-        return -errno;
+        return detach_as_root(mountpoint);
     if (posix_spawnp(&pid, "fusermount3", NULL, NULL, argv, environ) != 0)
         return -ENOENT;
     return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -EPERM;
