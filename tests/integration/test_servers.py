@@ -114,6 +114,36 @@ def test_no_server_stands_for_a_tree_of_somebody_else(maker, victim, command, of
     assert (said.returncode, said.stdout) == (alone.returncode, alone.stdout)
 
 
+SWAP = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+one, other = (name.encode() for name in sys.argv[1:])
+print(flush=True)
+while True:
+    libc.syscall(316, -100, one, -100, other, 2)  # renameat2(RENAME_EXCHANGE)
+"""
+
+
+def test_root_writes_no_settings_by_a_link_of_the_owner_of_the_tree(maker):
+    """Not mounted: the owner exchanges the store for a link while root changes the settings."""
+    mount, victim = maker.mount(source=maker.tree(owner=NOBODY)), maker.tree()
+    (mount.path / "f").write_text("one")
+    mount.stop()
+    store, link = mount.source / ".wayback", mount.source / "link"
+    link.symlink_to(victim)
+    os.lchown(link, *NOBODY)
+    with subprocess.Popen([sys.executable, "-c", SWAP, store, link], stdout=subprocess.PIPE, text=True, user=NOBODY[0],
+                          group=NOBODY[1], extra_groups=[]) as swapping:
+        try:
+            swapping.stdout.readline()
+            for days in range(1, 40):
+                run(mount.programs.directory / "vconfig", mount.source, "set", "keep", f"{days}d", check=False,
+                    env=mount.programs.environment())
+                assert os.listdir(victim) == []
+        finally:
+            swapping.kill()
+
+
 def test_the_private_mount_of_root_is_in_no_directory_of_another_user(maker, victim, monkeypatch):
     """`su` keeps XDG_RUNTIME_DIR: its owner could put a link to /etc in the place of the mount point."""
     theirs, ours = maker.point(NOBODY), maker.point()

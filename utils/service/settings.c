@@ -48,6 +48,7 @@ static int open_mounted(int root_fd, const struct wb_control_hello *hello, struc
 static int open_unmounted(const char *path, struct wb_settings *settings, struct wb_error *why)
 {
     g_autofree struct wb_move_result *where = g_new0(struct wb_move_result, 1);
+    _cleanup_fd_ int fd = -1;
     int r;
 
     settings->tree = wb_tree_above(path);
@@ -57,7 +58,11 @@ static int open_unmounted(const char *path, struct wb_settings *settings, struct
     if (r < 0)
         return r;
     settings->store = g_strdup(where->from);
-    settings->store_fd = open(settings->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* The owner of the tree may have put a link in its place since. */
+    fd = wb_open_named_dir(settings->store);
+    if (fd < 0)
+        return fd;
+    settings->store_fd = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return settings->store_fd < 0 ? -errno : 0;
 }
 
