@@ -90,6 +90,7 @@ struct wb_overwrite {
     uint64_t length;
     uint64_t size_after; /* the file's size once the change is made */
     const void *new_data; /* WRITE: compared with what is there, equal bytes are not kept; else NULL */
+    bool begins;         /* the first change through an open file, or one by path (WB_RECORD_BEGINS) */
     bool to_zero;        /* the range becomes zeros (punch, zero): bytes zero already are not kept */
 };
 

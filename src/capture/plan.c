@@ -170,7 +170,7 @@ static int append_items(struct wb_plan *plan, const struct held_log *held, unsig
         item->record.actor = plan->actor;
         for (unsigned k = i + 1; k < plan->count; k++)
             if (same_log(item, &plan->items[k]))
-                item->record.flags = WB_RECORD_MORE;
+                item->record.flags |= WB_RECORD_MORE;
         r = wb_log_append_locked(find_log(held, held_count, item), &item->record, &payload,
                                  item->payload_length > 0);
         if (r >= 0) {

@@ -362,7 +362,8 @@ static int write_part(struct wb_undo_writer *writer, bool more)
             return r;
     }
     record->type = WB_REC_DATA;
-    record->flags = (more ? WB_RECORD_MORE : 0) | (writer->stage ? WB_RECORD_STAGE : 0);
+    record->flags = (more ? WB_RECORD_MORE : 0) | (writer->stage ? WB_RECORD_STAGE : 0) |
+                    (writer->overwrite->begins && !writer->stage ? WB_RECORD_BEGINS : 0);
     record->op = (uint16_t)writer->overwrite->op;
     record->when = writer->change->when;
     record->actor = writer->actor;
@@ -615,6 +616,7 @@ static int record_attrs(struct wb_undo_writer *writer, const struct wb_attrs *at
         plan.where = writer->target->parent->object;
     record = wb_plan_add(&plan, object, file, WB_REC_ATTR);
     wb_via_set_target(record, file, writer->target);
+    record->flags = writer->overwrite->begins ? WB_RECORD_BEGINS : 0;
     attr = &record->attr;
     attr->object = writer->target->object;
     attr->attrs = *attrs;

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WB_FORMAT_VERSION 11
+#define WB_FORMAT_VERSION 12
 #define WB_FORMAT_FORGETS 5 /* since this version a store may have a horizon: history before it is deleted */
 #define WB_FORMAT_MANIFEST 8 /* since this version a store may have a manifest */
 #define WB_FORMAT_OLDEST 1 /* stores since this version can be read; the next writer raises their version */
@@ -150,6 +150,11 @@ struct wb_attrs {
  * is recorded from `since` until now. Another GAP without the flag ends it, and precedes the next recorded change.
  */
 #define WB_RECORD_OPEN 0x10
+/*
+ * Since version 12, of ATTR and DATA: the first change of the content through an open file, or a change by path. Lists
+ * count all that a process does from there on as one version. No replay looks at it.
+ */
+#define WB_RECORD_BEGINS 0x20
 
 enum wb_record_type {
     WB_REC_NAME = 1,  /* .cat           names of this directory before the change            */

@@ -23,7 +23,7 @@ def version(source):
 
 
 def test_there_is_one_of_each_released_version():
-    assert {f"version-{number}" for number in range(1, 12)} <= set(NAMES)
+    assert {f"version-{number}" for number in range(1, 13)} <= set(NAMES)
 
 
 def check_forgotten(mount, name):

@@ -8,6 +8,8 @@
 
 /* The actor of the changes that follow: an index into the actors. */
 static uint32_t op_actor;
+/* Content is changed through a file that is open since an earlier change. */
+static bool op_amid;
 
 static inline void op_birth(struct tree *tree, const char *path, enum wb_op op)
 {
@@ -31,7 +33,8 @@ static inline void op_write(struct tree *tree, const char *path, uint64_t offset
 {
     struct wb_change change;
     struct wb_target target;
-    struct wb_overwrite overwrite = {.op = WB_OP_WRITE, .offset = offset, .length = strlen(text), .new_data = text};
+    struct wb_overwrite overwrite = {.op = WB_OP_WRITE, .offset = offset, .length = strlen(text), .new_data = text,
+                                     .begins = !op_amid};
     int fd = tree_target(tree, path, O_RDWR, &target), r;
     struct stat st;
 
@@ -49,7 +52,7 @@ static inline void op_truncate(struct tree *tree, const char *path, uint64_t siz
     struct wb_change change;
     struct wb_target target;
     struct wb_overwrite overwrite = {
-        .op = WB_OP_TRUNCATE, .offset = size, .length = UINT64_MAX - size, .size_after = size};
+        .op = WB_OP_TRUNCATE, .offset = size, .length = UINT64_MAX - size, .size_after = size, .begins = !op_amid};
     int fd = tree_target(tree, path, O_RDWR, &target);
 
     ck_assert_int_ge(wb_capture_content(tree->store, &change, &target, fd, &overwrite, op_actor), 0);
@@ -62,8 +65,10 @@ static inline void op_truncate(struct tree *tree, const char *path, uint64_t siz
 static inline void op_make(struct tree *tree, const char *path, const char *text)
 {
     op_birth(tree, path, WB_OP_CREATE);
+    op_amid = true;
     if (*text)
         op_write(tree, path, 0, text);
+    op_amid = false;
 }
 
 static inline void op_chmod(struct tree *tree, const char *path, mode_t mode)

@@ -16,6 +16,7 @@
 #include "daemon/core/published.h"
 #include "daemon/core/shares.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,6 +65,8 @@ struct wb_handle {
     bool path_only;            /* O_PATH: a pin, which lives as long as its node */
     bool runs;                 /* opened by execve(2): while it is, nobody may write to the file */
     bool appends;              /* O_APPEND below: the file is append-only */
+    atomic_bool changed;       /* content was changed through it, or the open made the file: further changes belong to
+                                  the same version */
     struct wb_dir_stream *stream; /* opendir (ops_dir.c) */
 };
 

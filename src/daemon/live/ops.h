@@ -54,9 +54,9 @@ static inline struct wb_handle *wb_handle_of_request(const struct fuse_file_info
 int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, bool asked,
                      struct fuse_file_info *fi);
 /* The size becomes `size`. `fd` is open for writing, and for reading if anything can be lost.
- * `stamp`: the modification time is set even if the size is the same. */
-int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, off_t size, bool stamp,
-                bool kill_suidgid);
+ * `stamp`: the modification time is set even if the size is the same. `handle`: through which it is changed, if any. */
+int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, struct wb_handle *handle,
+                off_t size, bool stamp, bool kill_suidgid);
 /*
  * A descriptor to read through, of a file or directory. It does not move the access time where `flags`, of the caller's
  * open, have O_NOATIME or the mount says so. Descriptor or -errno.
@@ -93,7 +93,7 @@ void wb_op_set_flags(struct wb_session *session, fuse_req_t req, struct wb_inode
 
 /* `handle`: through which the attributes are asked for or set, or NULL. */
 void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct wb_handle *handle);
-void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct wb_handle *handle,
+void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
                    const struct stat *attr, int to_set);
 void wb_op_readlink(struct wb_session *session, fuse_req_t req, struct wb_inode *inode);
 void wb_op_statfs(struct wb_session *session, fuse_req_t req);

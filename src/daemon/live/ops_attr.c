@@ -46,7 +46,7 @@ void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_inode *
 #define SET_TIMES                                                                                  \
     (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW)
 
-static int set_size(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct wb_handle *handle,
+static int set_size(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
                     off_t size, int to_set)
 {
     bool stamp = to_set & FUSE_SET_ATTR_MTIME;
@@ -54,11 +54,11 @@ static int set_size(struct wb_session *session, fuse_req_t req, struct wb_inode 
     int fd, r;
 
     if (handle)
-        return wb_truncate(session, req, inode, handle->fd, size, stamp, kill_suidgid);
+        return wb_truncate(session, req, inode, handle->fd, handle, size, stamp, kill_suidgid);
     fd = wb_open_writable(session, inode);
     if (fd < 0)
         return fd;
-    r = wb_truncate(session, req, inode, fd, size, stamp, kill_suidgid);
+    r = wb_truncate(session, req, inode, fd, NULL, size, stamp, kill_suidgid);
     close(fd);
     return r;
 }
@@ -185,7 +185,7 @@ static bool looks_at_xattrs(const struct wb_session *session, int to_set)
     return to_set & SET_OWNER || (session->recording && to_set & FUSE_SET_ATTR_MODE);
 }
 
-void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct wb_handle *handle,
+void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
                    const struct stat *attr, int to_set)
 {
     struct wb_access access;

@@ -20,6 +20,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Before a change of content through an open file. */
+static int content_through(struct wb_mutation *mutation, struct wb_handle *handle, struct wb_overwrite *overwrite)
+{
+    int r;
+
+    overwrite->begins = !atomic_load(&handle->changed);
+    r = wb_mutation_content(mutation, handle->fd, overwrite);
+    if (r == 0)
+        atomic_store(&handle->changed, true);
+    return r;
+}
+
 /* Ranges of files: fallocate in all modes, copy_file_range. */
 
 /* What fallocate(mode) loses. Returns false where it touches attributes alone. */
@@ -80,7 +92,7 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_inode
     if (r < 0)
         ;
     else if (fallocate_loss(mode, (uint64_t)offset, (uint64_t)length, (uint64_t)mutation.st.st_size, &overwrite))
-        r = wb_mutation_content(&mutation, handle->fd, &overwrite);
+        r = content_through(&mutation, handle, &overwrite);
     else
         r = wb_mutation_attrs(&mutation, overwrite.op);
     if (r == 0) {
@@ -128,7 +140,7 @@ void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, struct wb
     if (overwrite.length > 0) {
         r = wb_mutation_kill_privileges(&mutation, wb_caller_kills_suidgid(req) ? req : NULL);
         if (r == 0)
-            r = wb_mutation_content(&mutation, to->fd, &overwrite);
+            r = content_through(&mutation, to, &overwrite);
         if (r == 0) {
             spends = wb_spend_begin(mutation.st.st_gid);
             copied = copy_file_range(from->fd, &offset_in, to->fd, &offset_out, overwrite.length, (unsigned)flags);
@@ -327,11 +339,11 @@ static int as_permission(int r)
     return r == -EBADF ? -EACCES : r;
 }
 
-int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, off_t size, bool stamp,
-                bool kill_suidgid)
+int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, struct wb_handle *handle,
+                off_t size, bool stamp, bool kill_suidgid)
 {
     struct wb_mutation mutation;
-    struct wb_overwrite overwrite = {.op = WB_OP_TRUNCATE, .size_after = (uint64_t)size};
+    struct wb_overwrite overwrite = {.op = WB_OP_TRUNCATE, .size_after = (uint64_t)size, .begins = true};
     char path[32];
     off_t old;
     int r;
@@ -348,7 +360,8 @@ int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_inode *ino
     if (r < 0)
         ;
     else if (size != old)
-        r = as_permission(wb_mutation_content(&mutation, fd, &overwrite));
+        r = as_permission(handle ? content_through(&mutation, handle, &overwrite)
+                                 : wb_mutation_content(&mutation, fd, &overwrite));
     else
         r = wb_mutation_attrs(&mutation, WB_OP_TRUNCATE);
     if (r == 0) {
@@ -421,7 +434,7 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_inode *ino
     }
     /* After that: what is cut off belongs to the stage of who opens it. */
     if (r == 0 && fi->flags & O_TRUNC) {
-        r = wb_truncate(session, req, inode, handle->fd, 0, true, wb_open_kills_suidgid(req, fi));
+        r = wb_truncate(session, req, inode, handle->fd, handle, 0, true, wb_open_kills_suidgid(req, fi));
         if (r < 0)
             drop_handle(session, handle);
     }
@@ -503,8 +516,8 @@ void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_handle *ha
 
 /* ---- write ----------------------------------------------------------------------------------- */
 
-static ssize_t write_locked(struct wb_mutation *mutation, int fd, const char *data, size_t size, off_t offset,
-                            bool mapped, fuse_req_t by)
+static ssize_t write_locked(struct wb_mutation *mutation, struct wb_handle *handle, const char *data, size_t size,
+                            off_t offset, bool mapped, fuse_req_t by)
 {
     uint64_t end = (uint64_t)offset + size, old = (uint64_t)mutation->st.st_size;
     struct wb_overwrite overwrite = {
@@ -521,11 +534,11 @@ static ssize_t write_locked(struct wb_mutation *mutation, int fd, const char *da
     r = wb_mutation_kill_privileges(mutation, by);
     if (r < 0)
         return r;
-    r = as_permission(wb_mutation_content(mutation, fd, &overwrite));
+    r = as_permission(content_through(mutation, handle, &overwrite));
     if (r < 0)
         return r;
     spends = wb_spend_begin(mutation->st.st_gid);
-    written = pwrite(fd, data, size, offset);
+    written = pwrite(handle->fd, data, size, offset);
     if (written < 0)
         written = -errno;
     wb_spend_end(spends);
@@ -571,7 +584,7 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *in
     else if (mapped && wb_keeper_has_spent(session, mutation.st.st_uid))
         written = -EDQUOT;
     else
-        written = write_locked(&mutation, handle->fd, data, size, from, mapped,
+        written = write_locked(&mutation, handle, data, size, from, mapped,
                                !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
     wb_mutation_unlock(&mutation);
     if (mapped && written >= 0)

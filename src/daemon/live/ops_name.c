@@ -400,6 +400,8 @@ static void reply_created(struct birth *birth, fuse_req_t req, const char *name,
     }
     if (r == 0) {
         r = wb_handle_opened(session, req, inode, fd, true, fi);
+        if (r == 0)
+            atomic_store(&wb_handle_of_request(fi)->changed, true);
         if (r < 0) {
             wb_inode_forget(session, inode, 1);
             if (name)

@@ -423,6 +423,8 @@ static void put_head(struct wb_fields *fields, const struct wb_record *record)
         fields_bool(fields, "joined", true);
     if (record->flags & WB_RECORD_THINNED)
         fields_bool(fields, "thinned", true);
+    if (record->flags & WB_RECORD_BEGINS)
+        fields_bool(fields, "begins", true);
 }
 
 static int put_record(struct dump *dump, const struct wb_record *record)

@@ -67,7 +67,7 @@ START_TEST(the_header_is_decoded_as_encoded)
     struct wb_header back;
 
     wb_header_encode(&header, data);
-    ck_assert_mem_eq(data, "WAYBACK\n\13\0\0\0\0\0\0\0" "0123456789abcde\0", 32);
+    ck_assert_mem_eq(data, "WAYBACK\n\14\0\0\0\0\0\0\0" "0123456789abcde\0", 32);
     ck_assert_int_eq(wb_header_decode(data, WB_HEADER_SIZE, &back), 0);
     ck_assert_uint_eq(back.version, header.version);
     ck_assert_mem_eq(back.uuid, header.uuid, 16);
