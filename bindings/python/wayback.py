@@ -41,7 +41,7 @@ class _VersionInfo(Structure):
                 ("existed", c_int), ("exists", c_int), ("size_before", c_uint64), ("size", c_uint64),
                 ("offset", c_uint64), ("length", c_uint64), ("uid", c_uint32), ("gid", c_uint32), ("pid", c_uint32),
                 ("command", c_char_p), ("name", c_char_p), ("other", c_char_p), ("detail", c_char_p),
-                ("since", c_int64)]
+                ("since", c_int64), ("began", c_int64), ("operations", c_uint32)]
 
 
 class _ListEntry(Structure):
@@ -142,7 +142,7 @@ class Info:
 
 @dataclass(frozen=True)
 class Version:
-    """A change of a path, and what there was after it: struct wb_version_info."""
+    """A version of a path, and what there was after it: struct wb_version_info."""
     when: int
     number: int
     operation: str
@@ -160,6 +160,8 @@ class Version:
     other: str
     detail: str
     since: int
+    began: int
+    operations: int
     gap: bool
     gap_open: bool
     thinned: bool
@@ -234,6 +236,7 @@ def _version(found) -> Version:
     return Version(found.when, found.number, _text(found.operation), bool(found.existed), bool(found.exists),
                    found.size_before, found.size, found.offset, found.length, found.uid, found.gid, found.pid,
                    _text(found.command), _text(found.name), _text(found.other), _text(found.detail), found.since,
+                   found.began, found.operations,
                    *(bool(found.flags & flag) for flag in (1, 2, 4, 8)))
 
 
@@ -403,7 +406,7 @@ class Client:
 
     def undo(self, path: Path, *, dry_run: bool = False, all_links: bool = False, sync: bool = True,
              event: Optional[Callable[[Event], Optional[bool]]] = None) -> Result:
-        """Undoes the most recent change of `path`."""
+        """Undoes the most recent version of `path`."""
         options, raised = self._options(dry_run, all_links, sync, event)
         result = _RestoreResult(size=sizeof(_RestoreResult))
         code = _library.wb_undo(self._open(), os.fsencode(path), byref(options), byref(result))

@@ -138,6 +138,7 @@ struct wb_control_hello {
     uint32_t zero;
 };
 
+#define WB_CONTROL_VERSIONS_COUNTED 1u /* reply to VERSIONS: `save` is filled in (not by older daemons) */
 /* The caller could not read the changed object then, or cannot now: only `when` and `change` are set. */
 #define WB_CONTROL_VERSION_WITHHELD 1u
 /* A gap: changes from `offset` (ns) to `when` could not be recorded (onfull=continue). The states before are unknown,
@@ -158,7 +159,7 @@ struct wb_control_version {
     uint8_t existed_before, exists_after;
     uint32_t mode_before;
     uint32_t flags;   /* WB_CONTROL_VERSION_* */
-    uint32_t zero;
+    uint32_t save;    /* number of the version it belongs to, 1: the most recent; 0: none, such as attributes alone */
     char op_name[16];
     int64_t thinned_since; /* with THINNED: the time of the first of the changes */
     char name[256];   /* its base name then; for a directory: the entry that changed */
@@ -236,6 +237,7 @@ struct wb_control_changes {
 #define WB_CONTROL_CHANGE_UNKNOWN 2u /* the record does not contain the name: "?" in the path        */
 #define WB_CONTROL_CHANGE_GAP 4u     /* a gap: no changes were recorded from `offset` to `when`; `detail`: the reason */
 #define WB_CONTROL_CHANGE_OPEN 8u    /* with GAP: it has not ended                                   */
+#define WB_CONTROL_CHANGE_BEGINS 32u /* of content: the first change through an open file, or one by path */
 #define WB_CONTROL_CHANGE_LINKED 16u /* the object had, or may have had, more names than the paths show; with UNKNOWN,
                                         and without LINKED: it had none */
 

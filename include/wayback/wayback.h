@@ -85,8 +85,8 @@ int wb_client_info(struct wb_client *client, struct wb_client_info *info);
 /*
  * Resolves a time as users write it, for `path`: "14:03", "yesterday", "2026-11-20T09:30", "2h30m" (ago), "5 minutes
  * ago", seconds since the epoch, the name of a snapshot that covers the path, or "~N": just before the N-th most
- * recent change of the path. Returns 0 and the time in *ret; -EINVAL: the text is neither a time nor the name of such a
- * snapshot; or another negative errno.
+ * recent version of the path ("~~N": change). Returns 0 and the time in *ret; -EINVAL: the text is neither a time nor
+ * the name of such a snapshot; or another negative errno.
  */
 int wb_time_resolve(struct wb_client *client, const char *path, const char *text, int64_t *ret);
 
@@ -113,10 +113,13 @@ int wb_time_format(int64_t when, enum wb_time_style style, char *text, size_t si
 /* The caller may not see this change: only `when` and `number` are set. */
 #define WB_VERSION_WITHHELD 8u
 
-/* A version of a path: a change, and the state after it. For a directory, a change of one of its entries. */
+/*
+ * A version of a path, and the state after it: all that one process did to a file from open to close, or without a
+ * pause of two seconds. Changes of attributes alone are no versions. For a directory, a change of one of its entries.
+ */
 struct wb_version_info {
-    int64_t when;          /* the time of the change: the version exists from then on                              */
-    uint32_t number;       /* 1: the most recent change; the time just before it is "~1"                           */
+    int64_t when;          /* the time of its last change: the version exists from then on                         */
+    uint32_t number;       /* 1: the most recent version; the time just before it is "~1"; 0: a gap                */
     uint32_t flags;        /* WB_VERSION_*                                                                         */
     const char *operation; /* "create", "write", "rename", ...: the words that vstat(1) explains                  */
     int existed, exists;   /* whether the object was there before and after the change, under this name            */
@@ -128,6 +131,8 @@ struct wb_version_info {
     const char *other;     /* rename and link: the other name; ""                                                  */
     const char *detail;    /* the name of an extended attribute, or the reason of a gap; ""                        */
     int64_t since;         /* WB_VERSION_GAP, WB_VERSION_THINNED: the beginning; else 0                            */
+    int64_t began;         /* the time of its first change                                                         */
+    uint32_t operations;   /* so many changes                                                                      */
 };
 
 /* An iteration over versions. */
@@ -250,7 +255,7 @@ int wb_restore(struct wb_client *client, const char *path, int64_t when, const s
                struct wb_restore_result *result);
 
 /*
- * Undoes the most recent change of `path`: restores the state before it, under the name that it had then. That is a
+ * Undoes the most recent version of `path`: restores the state before it, under the name that it had then. That is a
  * change as well, and often several; wb_restore to the time `before` of the result reverses all of them. Returns 0 or a
  * negative errno, as wb_restore does; -ENOENT: nothing was ever recorded under this name.
  */

@@ -17,9 +17,10 @@
 /* The present: greater than any recorded `when`. */
 #define WB_WHEN_PRESENT INT64_MAX
 
-/* The two kinds of TIME: an instant, or "before the N-th most recent change" (`~N`). */
+/* The kinds of TIME: an instant, "before the N-th most recent version" (`~N`), or the same of changes (`~~N`). */
 enum wb_time_kind {
     WB_TIME_INSTANT,
+    WB_TIME_VERSION,
     WB_TIME_CHANGE,
 };
 
@@ -27,14 +28,14 @@ struct wb_time {
     enum wb_time_kind kind;
     int relative;      /* 1: its meaning depends on the clock or on later changes: now, 5m, ~2 */
     int64_t instant;   /* WB_TIME_INSTANT: ns since the epoch                                  */
-    uint32_t change;   /* WB_TIME_CHANGE: N >= 1                                               */
+    uint32_t number;   /* WB_TIME_VERSION, WB_TIME_CHANGE: N >= 1                              */
     int truncated;     /* 1: the fraction of the second is missing (GMT-...)                   */
 };
 
 /*
  * Parses TIME as written after an `@`: seconds since the epoch with up to nine decimals (an integer must have nine
  * digits or more); ISO 8601 (with T or a space, with or without seconds, fraction, zone); a time of day (today, local);
- * today, yesterday, now; an age (90s 5m 2h30m 3d 1w); ~N; GMT-2026.11.21-14.03.00 (UTC), which SMB clients use for
+ * today, yesterday, now; an age (90s 5m 2h30m 3d 1w); ~N, ~~N; GMT-2026.11.21-14.03.00 (UTC), which SMB clients use for
  * previous versions, with or without its own '@'. `now` is the present in ns. Returns 0, or WB_NOT_TIME.
  */
 int wb_time_parse(const char *text, int64_t now, struct wb_time *ret);

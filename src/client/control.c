@@ -198,6 +198,15 @@ struct wb_version_walk *wb_version_walk_new(int dir_fd, const char *path, int64_
     return walk;
 }
 
+/* From a daemon that does not know of versions: each change counts as one, as in its NAME@~N. */
+static void count_changes(struct wb_control *reply)
+{
+    struct wb_control_version *change = (struct wb_control_version *)(void *)reply->data;
+
+    for (uint32_t i = 0; i < reply->count; i++)
+        change[i].save = change[i].change;
+}
+
 int wb_version_walk_next(struct wb_version_walk *walk, const struct wb_control_version **ret)
 {
     if (walk->dir_fd < 0)
@@ -218,6 +227,8 @@ int wb_version_walk_next(struct wb_version_walk *walk, const struct wb_control_v
         }
         walk->next += walk->request.count;
         walk->last = walk->request.count == 0;
+        if (!(walk->request.flags & WB_CONTROL_VERSIONS_COUNTED))
+            count_changes(&walk->request);
     }
     if (walk->last)
         return 1;

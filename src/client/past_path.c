@@ -4,6 +4,7 @@
 #include "client/errno_text.h"
 #include "client/fd.h"
 #include "client/path.h"
+#include "client/saves.h"
 #include "client/snapshots.h"
 #include "wayback/at_name.h"
 #include "wayback/when.h"
@@ -96,28 +97,41 @@ int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when,
     }
 }
 
-/* The N-th most recent change. */
-static int nth_change(const struct wb_mount *mount, const char *path, uint32_t change, struct wb_control_version *ret,
-                      struct wb_error *why)
+/* The N-th most recent version. */
+static int nth_save(const struct wb_mount *mount, const char *path, uint32_t number, struct wb_save *ret,
+                    struct wb_error *why)
 {
-    _cleanup_walk_ struct wb_version_walk *walk =
-        wb_version_walk_new(mount->root_fd, path, 0, 0, (uint64_t)change - 1);
-    const struct wb_control_version *version;
-    int r = wb_version_walk_next(walk, &version);
-    uint64_t count = 0;
+    _cleanup_save_walk_ struct wb_save_walk *walk = wb_save_walk_new(mount->root_fd, path, 0, 0);
+    const struct wb_save *save;
+    uint32_t count = 0;
+    int r;
 
-    if (r == 0) {
-        *ret = *version;
-        return 0;
+    while ((r = wb_save_walk_next(walk, &save)) == 0) {
+        if (save->number == number) {
+            *ret = *save;
+            return 0;
+        }
+        count = MAX(count, save->number);
     }
     if (r < 0)
         return wb_error_set(why, r, "%s", r == -ENOENT ? NEVER_WAS : wb_errno_text(r));
-    wb_version_walk_free(walk);
-    walk = wb_version_walk_new(mount->root_fd, path, 0, 0, 0);
-    while (count < (uint64_t)change && wb_version_walk_next(walk, &version) == 0)
-        count++;
-    return wb_error_set(why, -ENOENT, "has no change %u, only %" G_GUINT64_FORMAT "; 'vstat' lists them", change,
-                        count);
+    return wb_error_set(why, -ENOENT, "has no version %u, only %u; 'vstat' lists them", number, count);
+}
+
+/* The N-th most recent change, as the only one of a version. */
+static int nth_change(const struct wb_mount *mount, const char *path, uint32_t number, struct wb_save *ret,
+                      struct wb_error *why)
+{
+    _cleanup_walk_ struct wb_version_walk *walk =
+        wb_version_walk_new(mount->root_fd, path, 0, 0, (uint64_t)number - 1);
+    const struct wb_control_version *change;
+    int r = wb_version_walk_next(walk, &change);
+
+    if (r == 0)
+        *ret = (struct wb_save){.oldest = *change};
+    if (r < 0)
+        return wb_error_set(why, r, "%s", r == -ENOENT ? NEVER_WAS : wb_errno_text(r));
+    return r == 0 ? 0 : wb_error_set(why, -ENOENT, "has no change %u; 'vstat --operations' lists them", number);
 }
 
 /* Whether `path` at that instant was the object in *there; then ret->path and identity are set. */
@@ -141,22 +155,24 @@ static bool take(const struct wb_mount *mount, const char *path, const struct wb
  * What PATH@~N means. Usually that is what the name held at that instant; where the file had
  * another name then, it is the file under that name, as `cat PATH@~N` has it.
  */
-int wb_moment_before_change(const struct wb_mount *mount, const char *path, uint32_t change, struct wb_moment *ret,
-                            struct wb_error *why)
+int wb_moment_before(const struct wb_mount *mount, const char *path, const struct wb_time *time, struct wb_moment *ret,
+                     struct wb_error *why)
 {
-    g_autofree struct wb_control_version *version = g_new(struct wb_control_version, 1);
+    g_autofree struct wb_save *save = g_new(struct wb_save, 1);
+    const struct wb_control_version *version = &save->oldest;
     g_autofree char *dir = NULL;
     g_autofree char *entry = NULL;
     g_autofree char *followed = NULL;
     g_autofree char *then = NULL;
     g_autofree char *before = NULL;
     struct wb_control_identity there;
+    bool single = time->kind == WB_TIME_CHANGE;
     char count[16];
     const char *name;
     int r;
 
     *ret = (struct wb_moment){0};
-    r = nth_change(mount, path, change, version, why);
+    r = (single ? nth_change : nth_save)(mount, path, time->number, save, why);
     if (r != 0)
         return r;
     ret->when = version->when - 1;
@@ -166,7 +182,7 @@ int wb_moment_before_change(const struct wb_mount *mount, const char *path, uint
     if (r < 0 && r != -ENOENT)
         return wb_moment_unknown(mount, path, ret->when, r, why);
     dir = wb_path_parent(path, &name);
-    g_snprintf(count, sizeof(count), "~%u", change);
+    g_snprintf(count, sizeof(count), "%s%u", single ? "~~" : "~", time->number);
     entry = wb_moment_entry(mount, name, count);
     followed = wb_path_join(dir, entry);
     if (wb_request_identify(mount->root_fd, followed, &there) < 0 || there.when != ret->when ||
@@ -178,8 +194,8 @@ int wb_moment_before_change(const struct wb_mount *mount, const char *path, uint
         (there.state == WB_CONTROL_ALIVE && take(mount, there.path, &there, ret)))
         return 0;
     return ret->path ? 0
-                     : wb_error_set(why, -EXDEV, "was in another directory before change %u; use its path there",
-                                    change);
+                     : wb_error_set(why, -EXDEV, "was in another directory before %s %u; use its path there",
+                                    single ? "change" : "version", time->number);
 }
 
 /* ---- states that are not known ------------------------------------------------------------------- */

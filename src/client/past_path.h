@@ -25,9 +25,10 @@ void wb_moment_clear(struct wb_moment *moment);
 int wb_moment_at(const struct wb_mount *mount, const char *path, int64_t when, struct wb_moment *ret,
                  struct wb_error *why);
 
-/* The same for the time before its N-th most recent change: the file that it was, under the name that it had then. */
-int wb_moment_before_change(const struct wb_mount *mount, const char *path, uint32_t change, struct wb_moment *ret,
-                            struct wb_error *why);
+/* The same for the time before its N-th most recent version or change: the file that it was, under the name that it had
+ * then. `time` is no instant. */
+int wb_moment_before(const struct wb_mount *mount, const char *path, const struct wb_time *time, struct wb_moment *ret,
+                     struct wb_error *why);
 
 /*
  * Whether the history reaches back to `when`; `text` is how the user wrote that. 0, or -ENODATA with a line in `why`,

@@ -89,7 +89,8 @@ int wb_revision_shift(struct wb_history *history, struct wb_revision *revision, 
  * dir's entry `base` at the moment `time` says: the meaning of "base@TIME" inside dir, whatever dir's own T is. base ""
  * means dir itself. The entry that the object dir held then, wherever it was; where dir did not exist then, or had no
  * such entry, or none within `scope` (WB_OBJECT_NONE: everywhere), the one of the directory that had its path (path.h).
- * ~N counts back the changes that wb_versions lists for that name, and follows the object to the name it had then.
+ * ~N counts back the versions (versions/saves.h) of that name, ~~N the changes that wb_versions lists, and both follow
+ * the object to the name it had then.
  * 0, WB_ABSENT, or -errno.
  */
 struct wb_time;
@@ -195,12 +196,29 @@ ssize_t wb_file_view_pread(struct wb_file_view *view, void *data, size_t length,
 
 /* ---- versions (versions.c) -------------------------------------------------------------------- */
 
+/* The effect of a change on the name that is listed. */
+enum wb_change_kind {
+    WB_KIND_ATTRIBUTES = 0, /* attributes alone                                    */
+    WB_KIND_CONTENT,
+    WB_KIND_EMPTIED,        /* content: the file was cut to size 0                 */
+    WB_KIND_BORN,           /* a new object got the name, which was free           */
+    WB_KIND_ARRIVED,        /* an object with another name got it, which was free  */
+    WB_KIND_REPLACED,       /* another object has it                               */
+    WB_KIND_LOST,           /* none has it                                         */
+    WB_KIND_WHOLE,          /* a version by itself, whatever is beside it          */
+    WB_KIND_GAP,
+};
+
 /*
  * One change, as vstat shows it. `dir`/`name`: where the object was when it changed (differs from the
  * path asked for when the object came from elsewhere).
  */
 struct wb_version {
     uint32_t change; /* 1 = most recent */
+    uint32_t save;   /* the version it belongs to (versions/saves.h), 1 = most recent; 0: none */
+    enum wb_change_kind kind;
+    bool begins;     /* the first change through an open file, or one by path */
+    int64_t began;   /* of a stage: when it began; else 0 */
     int64_t when;
     uint16_t op;
     uint32_t actor;
@@ -240,11 +258,24 @@ int wb_versions_before(struct wb_versions *versions, struct wb_revision **ret);
  */
 bool wb_versions_is_plain(const struct wb_versions *versions, struct wb_object *ret);
 /*
- * Passes over all versions of `when` and later; the caller knows that the oldest of them has the number `change`. The
- * walk goes on as if they had been returned. Undo logs are passed over by their INDEX records. Damage on the way is not
- * reported. 0 or -errno.
+ * The state before version `number`, of those that people count (versions/saves.h): all its changes are taken back. For
+ * a walk that begins. 0, WB_ABSENT (none, or there are not so many versions), WB_DAMAGED or -errno.
  */
-int wb_versions_pass(struct wb_versions *versions, int64_t when, uint32_t change);
+int wb_versions_before_save(struct wb_versions *versions, uint32_t number, struct wb_revision **ret);
+/* Where a walk is in the count of versions; it belongs to a change that counts (`save` of it is not 0). */
+struct wb_save_mark {
+    int64_t when;
+    uint32_t save, actor;
+    enum wb_change_kind kind;
+    bool first; /* the change is the first of its version, but for one that made room for it */
+};
+struct wb_save_mark wb_versions_mark(const struct wb_versions *versions);
+/*
+ * Passes over all changes of `when` and later; the caller knows that the oldest of them has the number `change`, and
+ * the mark that wb_versions_mark returned after it. The walk goes on as if they had been returned. Undo logs are passed
+ * over by their INDEX records. Damage on the way is not reported. 0 or -errno.
+ */
+int wb_versions_pass(struct wb_versions *versions, int64_t when, uint32_t change, const struct wb_save_mark *mark);
 /* The directory whose entries are listed; WB_OBJECT_NONE: something else is. */
 struct wb_object wb_versions_self(const struct wb_versions *versions);
 /* Gives back what only speeds the walk up: it may be long until the next call. */

@@ -198,16 +198,19 @@ struct wb_civil wb_day_before(int64_t now, int days)
  * text or refuses it; no text matches two forms, so their order is irrelevant.
  */
 
-/* ---- ~N, seconds, ages ----------------------------------------------------------------------- */
+/* ---- ~N, ~~N, seconds, ages ----------------------------------------------------------------------- */
 
-static int parse_change(struct wb_scanner in, struct wb_time *ret)
+static int parse_count(struct wb_scanner in, struct wb_time *ret)
 {
-    int64_t change;
+    enum wb_time_kind kind;
+    int64_t number;
 
-    if (!wb_scan_char(&in, '~') || *in.at == '0' || !wb_scan_digits(&in, 1, 10, &change) || !wb_scan_end(&in) ||
-        change > UINT32_MAX)
+    if (!wb_scan_char(&in, '~'))
         return WB_NOT_TIME;
-    *ret = (struct wb_time){.kind = WB_TIME_CHANGE, .relative = 1, .change = (uint32_t)change};
+    kind = wb_scan_char(&in, '~') ? WB_TIME_CHANGE : WB_TIME_VERSION;
+    if (*in.at == '0' || !wb_scan_digits(&in, 1, 10, &number) || !wb_scan_end(&in) || number > UINT32_MAX)
+        return WB_NOT_TIME;
+    *ret = (struct wb_time){.kind = kind, .relative = 1, .number = (uint32_t)number};
     return 0;
 }
 
@@ -418,7 +421,7 @@ static int parse(struct wb_scanner in, int64_t now, struct wb_time *ret)
 
     if (wb_scan_word(&word, "now") && wb_scan_end(&word))
         return wb_time_set(ret, 0, now, true);
-    if (parse_day(in, now, ret) == 0 || parse_change(in, ret) == 0 || parse_epoch(in, ret) == 0 ||
+    if (parse_day(in, now, ret) == 0 || parse_count(in, ret) == 0 || parse_epoch(in, ret) == 0 ||
         parse_age(in, now, ret) == 0 || parse_clock(in, now, 0, ret) == 0 || parse_iso(in, ret) == 0 ||
         parse_gmt(in, ret) == 0)
         return 0;

@@ -13,6 +13,7 @@ void fuzz_ask_versions(int fd, bool directory)
     struct show show = {.directory = directory, .name = "a", .verbose = directory};
     g_autoptr(JsonBuilder) builder = json_builder_new();
     const struct wb_control_version *version;
+    struct row row;
     FILE *nowhere = fopen("/dev/null", "w");
     struct wb_table *table = show_table(nowhere, &show);
 
@@ -21,8 +22,9 @@ void fuzz_ask_versions(int fd, bool directory)
             fuzz_expect_name(version->name);
         if (*version->other)
             fuzz_expect_name(version->other);
-        show_row(table, &show, version);
-        show_json(builder, version, NULL);
+        row = (struct row){.is = *version, .lines = "-"};
+        show_row(table, &show, &row);
+        show_json(builder, &show, &row);
         json_builder_reset(builder);
     }
     wb_table_free(table);

@@ -225,7 +225,7 @@ def test_history_that_was_deleted(maker, how):
     if how == "before":
         mount.tool("vrm", "-y", "--before", times[2], "f", cwd=mount.path)
     elif how == "change":
-        mount.tool("vrm", "-y", "--change", "2", "f", cwd=mount.path)
+        mount.tool("vrm", "-y", "--change", "1", "f", cwd=mount.path)
     elif how == "whole":
         mount.tool("vrm", "-y", "f", cwd=mount.path)
     else:

@@ -54,7 +54,7 @@ def fixture_shifted(maker):
 
 
 def versions(mount, path):
-    return json.loads(mount.tool("vstat", "--json", path, merge=False).stdout)["versions"]
+    return json.loads(mount.tool("vstat", "--json", "--operations", path, merge=False).stdout)["versions"]
 
 
 def changes(mount):

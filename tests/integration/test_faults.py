@@ -422,7 +422,7 @@ def test_the_clock_continues_from_the_time_in_the_store(mount):
         mount.kill() if i == 1 else mount.stop()
         mount.start()
     import json  # pylint: disable=import-outside-toplevel
-    document = json.loads(mount.tool("vstat", "--json", path).stdout)
+    document = json.loads(mount.tool("vstat", "--operations", "--json", path).stdout)
     document = document[0] if isinstance(document, list) else document
     whens = [nanoseconds(v) for v in document["versions"]]
     assert whens == sorted(set(whens), reverse=True) and len(whens) >= 4

@@ -78,8 +78,8 @@ def test_a_text_that_was_overwritten(mount):
     row = found(mount)["over"]
     assert row["status"] == "present"
     check(mount, row, "1 a needle", "2 a needle")
-    # The change of the mode is a version that has it, too.
-    assert changes(mount, "over")[row["last_change"]]["op"] == "chmod"
+    # The change of the mode is no version.
+    assert changes(mount, "over")[row["last_change"]]["op"] == "write"
     mount.tool(*shlex.split(row["restore"]), cwd=mount.path)
     assert path.read_bytes() == b"2 a needle"
     write(path, "end")
@@ -183,7 +183,7 @@ def test_bytes_that_are_not_text(mount):
         assert result.stdout == b"binary\0"
         result = subprocess.run(["vstat", "--json", "--containing", needle, "binary"], cwd=mount.path, check=True,
                                 env=dict(mount.programs.environment(), LC_ALL=locale), stdout=subprocess.PIPE)
-        assert json.loads(result.stdout)["first_change"] == 3
+        assert json.loads(result.stdout)["first_change"] == 2
 
 
 def test_the_other_filters(mount):
@@ -256,7 +256,7 @@ def test_a_refused_version_is_not_known(mount):
     contains = [version["contains"] for version in answer["versions"]]
     assert contains[0] is True and None in contains and False not in contains
     result = mount.tool("vstat", "--containing", TEXT, top / "both", status=1, merge=False)
-    assert "the content is not known after change " in result.stderr
+    assert "the content is not known in version " in result.stderr
 
 
 def test_a_file_that_the_caller_may_not_read(mount):
@@ -295,14 +295,14 @@ def test_vstat_follows_the_file(mount):
     answer = listed(mount, "name")
     every = changes(mount, "name")
     sizes = [version["size_after"] for version in answer["versions"]]
-    assert sizes == [10, 10, 10, 8] and answer["unknown"] == 0
-    assert [version["op"] for version in answer["versions"]] == ["write", "rename", "write", "write"]
+    assert sizes == [10, 10, 8] and answer["unknown"] == 0
+    assert [version["op"] for version in answer["versions"]] == ["write", "write", "create"]
     assert (answer["last_change"], answer["first_change"]) == (1, answer["versions"][-1]["change"])
     for version in answer["versions"]:
         assert version.pop("contains") is True and version == every[version["change"]]
     assert len(listed(mount, "name", "--limit", "2")["versions"]) == 2
     text = mount.tool("vstat", "--containing", TEXT, top / "name").stdout
-    assert f"name: first: change {answer['first_change']}, " in text and "; last: change 1, " in text
+    assert f"name: first: version {answer['first_change']}, " in text and "; last: version 1, " in text
     assert "no version contains the text" in mount.tool("vstat", "--containing", "nowhere", top / "name").stdout
     assert listed(mount, "dir", status=1)["error"]
     assert mount.tool("vstat", "--containing", "", top / "name", status=2, merge=False).stdout == ""

@@ -80,7 +80,7 @@ def test_flags_pass_to_the_tree_and_are_of_their_time(unlocked):
     assert run("lsattr", "-d", mount.path / "d").stdout.split()[0].count("d") == 1
     assert user_flags(mount.at(seen[-1][0], "d")) == 0 and user_flags(mount.path / "d") == NODUMP
     refused(errno.EROFS, set_flags, mount.at(seen[0][0], "d/f"), 0)
-    listed = mount.tool("vstat", path)
+    listed = mount.tool("vstat", "--operations", path)
     assert "setxattr system.wayback.flags" in listed.stdout
     mount.check_store()
 

@@ -28,10 +28,13 @@ def write_at(path, data, offset=0):
         os.close(fd)
 
 
+def versions(mount, path):
+    return json.loads(mount.tool("vstat", "--json", path, merge=False).stdout)["versions"]
+
+
 def numbers(mount, path):
-    """{when: number} of the changes that vstat lists."""
-    found = json.loads(mount.tool("vstat", "--json", path, merge=False).stdout)
-    return {nanoseconds(one): one["change"] for one in found["versions"]}
+    """{when: number} of the versions that vstat lists; the time is that of their last change."""
+    return {nanoseconds(one): one["change"] for one in versions(mount, path)}
 
 
 def tree_at(mount, when):
@@ -39,7 +42,7 @@ def tree_at(mount, when):
 
 
 class Story:
-    """A file, its states at moments between its changes, and which change came after each."""
+    """A file, its states at moments between its changes, and which version came after each."""
 
     def __init__(self, mount, name="f", size=20_000):
         self.mount = mount
@@ -58,17 +61,29 @@ class Story:
         self.see()
 
     def number_before(self, index):
-        """Of the change that came after that moment."""
+        """Of the version that came after that moment."""
         when = self.seen[index][0]
         return min((w, n) for w, n in numbers(self.mount, self.path).items() if w > when)[1]
 
-    def erase(self, first, last):
-        """Everything that was seen from index `first` to `last`."""
+    def span(self, first, last):
+        """(low, high, since, until, indices): the numbers of the versions that replaced the states from `first` to
+        `last`; the times of the first change of the version before these, and of the last change of the newest; and all
+        states of that period. Changes of attributes are no versions: the states after them are in it, too."""
         low, high = self.number_before(last), self.number_before(first)
+        listed = {one["change"]: one for one in versions(self.mount, self.path)}
+        since, until = nanoseconds(listed[high + 1]["began"]), nanoseconds(listed[low])
+        indices = [index for index, (when, _) in enumerate(self.seen) if since <= when < until]
+        assert indices[0] <= first and indices[-1] >= last
+        return low, high, since, until, indices
+
+    def erase(self, first, last):
+        """Everything that was seen from index `first` to `last`, and in the rest of that period (span)."""
+        low, high, since, until, indices = self.span(first, last)
         answer = json.loads(self.mount.tool("vrm", "-y", "--json", "--change", f"{low}..{high}", self.path).stdout)
+        assert (nanoseconds(answer["since"]), nanoseconds(answer["until"])) == (since, until)
         assert answer["versions"] == high - low + 1
-        for index in range(first, last + 1):
-            self.seen[index] = self.seen[index][0], self.seen[first - 1][1]
+        for index in indices:
+            self.seen[index] = self.seen[index][0], self.seen[indices[0] - 1][1]
 
     def check(self):
         for when, state in self.seen:
@@ -89,9 +104,9 @@ def test_one_version_is_erased_and_no_other(any_mount):
     story.do(lambda: write_at(path, b"the present", 100))
     mount.tool("vcompact", mount.path)
     high = story.number_before(1)
-    low = high - 4
+    low = high - 2  # cut off twice and written; the attribute is no version
     would = json.loads(mount.tool("vrm", "-n", "--json", "--change", f"{low}..{high}", path).stdout)
-    assert would["dry_run"] and would["versions"] == 5
+    assert would["dry_run"] and would["versions"] == 3
     story.check()
     mount.tool("vrm", "-y", "-c", f"{low}..{high}", path)
     story.seen[1] = story.seen[1][0], story.seen[0][1]
@@ -134,8 +149,10 @@ def test_any_versions_are_erased_and_the_rest_is_exact(maker, kind, seed):
             offset = rng.randrange(size + 500)
             write_at(path, markers[-1] * length, offset & ~4095 if length > 3 else offset)
 
-    for _ in range(24 if QUICK else 40):
-        story.do(lambda: change(rng.choice(("write", "write", "write", "truncate", "xattr", "mode"))))
+    kinds = ["write", "write", "write", "truncate", "xattr", "mode"]
+    # There is a version before and after any that are erased.
+    for kind_of in ["write", *(rng.choice(kinds) for _ in range(22 if QUICK else 38)), "write"]:
+        story.do(lambda: change(kind_of))  # pylint: disable=cell-var-from-loop
     erased = 0
     for turn in range(4):
         first = rng.randrange(1, len(story.seen) - 6)
@@ -143,7 +160,8 @@ def test_any_versions_are_erased_and_the_rest_is_exact(maker, kind, seed):
         if turn == 1:
             mount.tool("vcompact", mount.path)
         # a removed change can no longer be named by its time
-        if any(story.seen[i][1] is story.seen[i - 1][1] for i in range(first, last + 2)):
+        indices = story.span(first, last)[-1]
+        if any(story.seen[i][1] is story.seen[i - 1][1] for i in range(indices[0], indices[-1] + 2)):
             continue
         story.erase(first, last)
         erased += 1
@@ -201,10 +219,10 @@ def test_impossible_requests_are_refused_with_a_reason(maker):
     def refused(text, *arguments, status=1, **options):
         assert text in mount.tool("vrm", "-y", *arguments, status=status, **options).stdout
 
-    refused("oldest change", "--change", count, path)
+    refused("oldest version", "--change", count, path)
     refused("its directory recorded", "--change", count - 1, path)
-    refused(f"no change with number {count + 1}", "--change", count + 1, path)
-    refused("not permitted", "--change", 2, path, user=NOBODY)
+    refused(f"no version with number {count + 1}", "--change", count + 1, path)
+    refused("not permitted", "--change", 1, path, user=NOBODY)
     for wrong in ("0", "3..2", "x", "1..", "-1", "1..2..3"):
         refused("--change", "--change", wrong, path, status=2)
     refused("--change", "--change", "1", "-r", path, status=2)
@@ -225,9 +243,9 @@ def test_nobody_forgets_versions_of_another_owner(mount):
     os.chown(path, *NOBODY)
     as_user(lambda: write_at(path, b"e"), *NOBODY)
     as_user(lambda: write_at(path, b"f"), *NOBODY)
-    assert "not permitted" in mount.tool("vrm", "-y", "--change", 4, path, status=1, user=NOBODY).stdout
+    assert "not permitted" in mount.tool("vrm", "-y", "--change", 3, path, status=1, user=NOBODY).stdout
     mount.tool("vrm", "-y", "--change", 1, path, user=NOBODY)
-    assert (mount.path / "f@~3").read_bytes()[:1] == b"c"
+    assert (mount.path / "f@~2").read_bytes()[:1] == b"c"
 
 
 def test_recorded_by_close_it_is_refused(maker):

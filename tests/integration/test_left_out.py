@@ -261,18 +261,21 @@ def test_files_with_several_names_are_recorded(maker):
     assert (mount.at(times["inside"]) / "g").read_bytes() == b"five"
 
 
+def operations(mount, path):
+    return json.loads(mount.tool("vstat", "--operations", "--json", path, merge=False).stdout)["versions"]
+
+
 def test_a_database_is_recorded_by_close(maker):
     mount = rules(maker, ('"*.db"', "close"), ('"plain.db"', "write"))
     for name, count in (("a.db", 2), ("plain.db", 6), ("other", 6)):
         path = mount.path / name
         path.write_bytes(b"0" * 8192)
-        begin = len(json.loads(mount.tool("vstat", "--json", path, merge=False).stdout)["versions"])
+        begin = len(operations(mount, path))
         for _ in range(2):
             with open(path, "r+b", buffering=0) as stream:
                 for number in range(3):
                     stream.write(os.urandom(100 + number))
-        listed = json.loads(mount.tool("vstat", "--json", path, merge=False).stdout)["versions"]
-        assert len(listed) - begin == count, name
+        assert len(operations(mount, path)) - begin == count, name
     output = mount.tool("wayback", "--check-config", mount.source, "a.db", "plain.db", "x").stdout
     assert "a.db: history = close" in output and "plain.db: history = write" in output and "x: history" not in output
 

@@ -5,6 +5,7 @@ import ctypes
 import errno
 import gc
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from mounts import BUILD, NOBODY, run
+from mounts import BUILD, NOBODY, nanoseconds, run
 from test_clock import HOUR, Shifted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -230,8 +231,11 @@ def test_times(client, mount, wayback):
     path = mount.path / "f"
     write(path, b"one")
     write(path, b"two")
-    last = next(iter(client.versions(path))).when
-    assert client.time("~1", path) == last - 1
+    newest = json.loads(mount.tool("vstat", "--json", path, merge=False).stdout)["versions"][0]
+    assert client.time("~1", path) == nanoseconds(newest["began"]) - 1
+    assert next(iter(client.versions(path))).when == nanoseconds(newest) > nanoseconds(newest["began"])
+    with client.open_at(path, "~1") as stream:
+        assert stream.read() == b"one"
     assert client.time("1700000000") == 1700000000 * 10**9
     assert abs(client.time("1h") + 3600 * 10**9 - client.info().now) < 60 * 10**9
     assert wayback.format_time(1700000000123456789, "epoch") == "1700000000.123456789"

@@ -107,7 +107,11 @@ def test_a_long_history_of_one_file_needs_no_memory(mount):
     count = 3000 if QUICK else 20_000
     half = 0
     for i in range(count):
-        os.pwrite(fd, b"%08d" % i, (i % 50) * 8)
+        # Half of them through a descriptor of its own, so that there are many versions, and many changes of one handle.
+        own = os.open(path, os.O_RDWR) if i % 2 else -1
+        os.pwrite(own if i % 2 else fd, b"%08d" % i, (i % 50) * 8)
+        if i % 2:
+            os.close(own)
         if i == count // 2:
             when, half = moment(), resident(pid)
     os.close(fd)
@@ -115,9 +119,11 @@ def test_a_long_history_of_one_file_needs_no_memory(mount):
         assert resident(pid) - half < 4 * 1024
     old = (mount.path / f"f@{epoch(when)}").read_bytes()
     assert max(old[i:i + 8] for i in range(0, 400, 8)) == b"%08d" % (count // 2)
-    assert (mount.path / "f@~1").read_bytes() != path.read_bytes()
-    text = mount.tool("vstat", path, "-l", "5").stdout
-    assert "write" in text
+    before = {i % 50: b"%08d" % i for i in range(count - 1)}
+    assert (mount.path / "f@~1").read_bytes() == b"".join(before[i] for i in range(50)) != path.read_bytes()
+    for options in ((), ("--operations",)):
+        rows = mount.tool("vstat", path, "-l", "5", *options).stdout.splitlines()[1:6]
+        assert len(rows) == 5 and all("  write  " in row for row in rows)
 
 
 def test_removal_and_return_of_a_big_file_do_not_copy(any_mount):

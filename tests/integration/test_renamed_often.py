@@ -136,7 +136,7 @@ def test_a_path_that_led_elsewhere_often(mount):
     before = read_by(mount.process.pid)
     mount.tool("vstat", mount.path / "u/sub/never", status=1)
     assert read_by(mount.process.pid) - before < 30 * size_of_catalogs(mount)
-    listed = json.loads(mount.tool("vstat", "--json", mount.path / "u/sub/inner").stdout)
+    listed = json.loads(mount.tool("vstat", "--json", "--operations", mount.path / "u/sub/inner").stdout)
     assert [change["op"] for change in listed["versions"]] == ["write", "create"]
 
 

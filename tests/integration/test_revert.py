@@ -90,10 +90,10 @@ def test_all_names_of_a_program_get_the_same_copy(mount):
 
 def test_a_change_count_is_before_that_change(mount):
     path = mount.path / "f"
-    fd = os.open(path, os.O_CREAT | os.O_RDWR)
     for text in (b"one", b"two", b"six"):
+        fd = os.open(path, os.O_CREAT | os.O_RDWR)
         os.pwrite(fd, text, 0)
-    os.close(fd)
+        os.close(fd)
     mount.tool("vrevert", path, "--change", "1")
     assert path.read_bytes() == b"two"
     path.unlink()

@@ -15,7 +15,7 @@ def test_wrong_usage(mount, tool, arguments, said):
 
 def test_a_number_that_is_one(mount):
     """Numbers below zero and the words after -- are none of its business."""
-    assert "is not the number of a change" in mount.tool("vextract", "f", "--change", "-1", status=2).stdout
+    assert "is not the number of a version" in mount.tool("vextract", "f", "--change", "-1", status=2).stdout
     assert "takes a number" not in mount.tool("vextract", "--change", "1", "--", mount.path / "--change", status=1).stdout
 
 

@@ -38,8 +38,11 @@ def test_vstat_lists_every_change_newest_first(either_mount):
     begin = time.time_ns()
     mount.tool("sh", "-c", f"printf 0123456789 > {path}; printf ab | dd of={path} bs=1 seek=3 "
                f"conv=notrunc status=none; chmod 600 {path}; truncate -s 4 {path}")
-    found = versions(mount, path)
-    assert [v["change"] for v in found] == list(range(1, len(found) + 1))
+    saves = versions(mount, path)
+    assert [(v["change"], v["op"], v["size_after"]) for v in saves] == \
+        [(1, "truncate", 4), (2, "write", 10), (3, "create", 10)]
+    found = versions(mount, path, "--operations")
+    assert [v["change"] for v in found] == [1, None, 2, 2, 3, 3]
     whens = [nanoseconds(v) for v in found]
     assert whens == sorted(whens, reverse=True) and len(set(whens)) == len(whens)
     assert begin < whens[-1] and whens[0] < time.time_ns()
@@ -64,14 +67,20 @@ def test_vstat_limits(mount):
         marks.append(moment())
         os.pwrite(fd, b"%d" % i, 0)
     os.close(fd)
-    everything = versions(mount, path)
+    def each(*arguments):
+        return versions(mount, path, "--operations", *arguments)
+
+    everything = each()
     assert len(everything) == 7
-    assert versions(mount, path, "-l", "3") == everything[:3]
-    assert versions(mount, path, "--since", epoch(marks[3])) == everything[:3]
-    assert versions(mount, path, "--until", epoch(marks[2])) == everything[4:]
-    assert versions(mount, path, "--since", epoch(marks[1]), "--until", epoch(marks[3])) == \
-        everything[3:5]
-    assert versions(mount, path, "--until", "begin") == []
+    assert each("-l", "3") == everything[:3]
+    assert each("--since", epoch(marks[3])) == everything[:3]
+    assert each("--until", epoch(marks[2])) == everything[4:]
+    assert each("--since", epoch(marks[1]), "--until", epoch(marks[3])) == everything[3:5]
+    assert each("--until", "begin") == [] == versions(mount, path, "--until", "begin")
+    one, = versions(mount, path)
+    assert (one["operations"], nanoseconds(one)) == (7, nanoseconds(everything[0]))
+    # Of a version that is partly in that time, this part.
+    assert [v["operations"] for v in versions(mount, path, "--since", epoch(marks[3]))] == [3]
 
 
 def test_vstat_follows_the_name_through_saves(mount):
@@ -80,6 +89,9 @@ def test_vstat_follows_the_name_through_saves(mount):
         path.with_name("text.tmp").write_bytes(version)
         os.rename(path.with_name("text.tmp"), path)
     found = versions(mount, path)
+    assert [v["op"] for v in found] == ["rename", "rename", "create"]
+    assert [v["size_after"] for v in found] == [5, 11, 3]
+    found = versions(mount, path, "--operations")
     assert sum(v["op"] == "rename" for v in found) == 3
     assert any(v["op"] == "write" for v in found)
 
@@ -127,6 +139,8 @@ def test_vstat_text_is_for_people(mount):
     path.write_bytes(b"0123456789")
     path.chmod(0o600)
     text = mount.tool("vstat", path).stdout
+    assert "create" in text and "LINES" in text
+    text = mount.tool("vstat", "--operations", path).stdout
     assert "chmod" in text and "create" in text and time.strftime("%Y-") in text
     several = mount.tool("vstat", path, mount.path).stdout
     assert str(path) in several
@@ -198,7 +212,7 @@ def test_vextract_of_a_file(history, maker):
     assert (status.st_uid, status.st_gid) == (3, 4)
     assert mount.tool("vextract", root / "e" / "g", "--time", epoch(when), "-o", "-").stdout == "deeper"
     changed = mount.tool("vextract", root / "f", "--change", "1", "-o", "-", merge=False)
-    assert changed.stdout == ""  # before the write there was the truncation
+    assert changed.stdout == mount.tool("vextract", root / "f", "--time", epoch(when), "-o", "-", merge=False).stdout
 
 
 def test_vextract_names_the_result_inside_the_mount(history):
@@ -247,7 +261,7 @@ def test_vextract_refuses_wrong_usage(history, maker):
                       (root / "f", "--time", "1m", "--change", "1")):
         result = mount.tool("vextract", *arguments, status=2, merge=False, cwd=maker.scratch)
         assert result.stderr.startswith("vextract: ")
-        assert "0" not in arguments or "0 is not the number of a change" in result.stderr
+        assert "0" not in arguments or "0 is not the number of a version" in result.stderr
     one_line(mount.tool("vextract", root / "f", "--change", "99", status=1, merge=False,
                         cwd=maker.scratch), root / "f")
     one_line(mount.tool("vextract", root / "f", "--time", "2001-01-01", status=1, merge=False,

@@ -12,7 +12,7 @@ from mounts import SECOND, as_user, epoch, moment, nanoseconds
 
 
 def versions(mount, path, user=SECOND):
-    result = mount.run_tool("vstat", "--json", path, user=user, merge=False)
+    result = mount.run_tool("vstat", "--json", "--operations", path, user=user, merge=False)
     assert result.returncode == 0, result.stderr
     return result.stdout, json.loads(result.stdout)["versions"]
 
@@ -44,12 +44,13 @@ def test_names_of_a_directory_while_it_was_closed(maker):
     visible = versions(mount, top)[1]
     assert "secret-plan" in both(mount, top, None)
     assert "secret" not in both(mount, top) + both(mount, mount.path)
-    assert [(v["change"], nanoseconds(v)) for v in visible] == [(v["change"], nanoseconds(v)) for v in everything]
+    assert [(v["change"], v["operation"], nanoseconds(v)) for v in visible] == \
+        [(v["change"], v["operation"], nanoseconds(v)) for v in everything]
     names = [(v.get("name"), v["op"]) for v in everything]
     for version, name in zip(visible, names):
         assert version["withheld"] == (name[0] or "").startswith("secret")
         assert version["withheld"] or (version.get("name"), version["op"]) == name
-        assert not version["withheld"] or set(version) == {"change", "time", "epoch", "withheld"}
+        assert not version["withheld"] or set(version) == {"change", "operation", "time", "epoch", "withheld"}
     assert {"shown", "again"} <= {v.get("name") for v in visible}
     assert {"d/shown", "d/again", "d"} <= {row["path"] for row in changes(mount, mount.path)[1]}
     text = mount.run_tool("vstat", top, user=SECOND, merge=False).stdout
@@ -128,7 +129,7 @@ def test_the_owner_and_pages(maker):
     assert changes(mount, mount.path / "mine") == changes(mount, mount.path / "mine", None)
     os.chmod(mount.path / "mine", 0o755)
     result = versions(mount, mount.path / "mine", (77, 77))[1]
-    numbers = [v["change"] for v in result]
+    numbers = [v["operation"] for v in result]
     assert numbers == list(range(1, len(numbers) + 1)) and sum(v["withheld"] for v in result) == 40
 
 

@@ -114,7 +114,7 @@ static char *describe(const struct wb_cli *cli)
     g_autofree char *examples = with_call(cli, cli->examples);
     static const char times[] = "TIME, everywhere: 14:03, \"this morning\", yesterday, 2026-11-20T09:30, 2h30m,\n"
                                 "\"5 minutes ago\", begin (of the history), seconds since the epoch, a name of a\n"
-                                "snapshot, ~N (before the N-th most recent change).\n\n";
+                                "snapshot, ~N (before the N-th most recent version).\n\n";
 
     return g_strdup_printf("Examples:\n%s\n"
                            "%s"

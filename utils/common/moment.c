@@ -17,7 +17,7 @@ int wb_moment_is_known(const struct wb_place *place, const char *text, int64_t w
 int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_options *options,
                       struct wb_moment *ret)
 {
-    struct wb_time time = {.kind = WB_TIME_CHANGE, .change = (uint32_t)options->change};
+    struct wb_time time = {.kind = WB_TIME_VERSION, .number = (uint32_t)options->change};
     struct wb_error why;
     int r = 0;
 
@@ -33,10 +33,10 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
         if (r != 0)
             return r;
     }
-    if (time.kind == WB_TIME_CHANGE)
-        r = wb_moment_before_change(place->mount, place->path, time.change, ret, &why);
-    else
+    if (time.kind == WB_TIME_INSTANT)
         r = wb_moment_at(place->mount, place->path, time.instant, ret, &why);
+    else
+        r = wb_moment_before(place->mount, place->path, &time, ret, &why);
     if (r < 0)
         return wb_cli_fail(place->given, "%s", why.text);
     ret->label = options->time ? g_strdup(wb_time_text(place, options->time))
@@ -50,7 +50,7 @@ int wb_moment_check(const struct wb_moment_options *options)
     if (options->time && options->change != WB_CHANGE_NONE)
         return wb_cli_usage("--time and --change exclude each other");
     if (options->change < 1 && options->change != WB_CHANGE_NONE)
-        return wb_cli_usage("--change: %d is not the number of a change; 1 is the most recent, '%s' lists them",
+        return wb_cli_usage("--change: %d is not the number of a version; 1 is the most recent, '%s' lists them",
                             options->change, wb_cli_tool("vstat"));
     return options->time && wb_time_check("--time", options->time) != 0 ? WB_EXIT_USAGE : 0;
 }

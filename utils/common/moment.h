@@ -11,7 +11,7 @@
 #include "common/mount.h"
 #include "wayback/when.h"
 
-/* --change was not given; no number of a change. */
+/* --change was not given; no number of a version. */
 #define WB_CHANGE_NONE G_MININT
 
 /* The options as given; at most one of the two. */

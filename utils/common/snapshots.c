@@ -176,7 +176,7 @@ int wb_time_past(const struct wb_place *place, const char *option, const char *t
     if (r != 0 || (!known && !place))
         return r;
     if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' is a number of changes; use a time here", option, text);
+        return wb_cli_usage("%s: '%s' counts versions; use a time here", option, text);
     r = wb_time_not_future(place, option, text, time.instant);
     if (r == 0)
         *ret = time.instant;
@@ -195,7 +195,7 @@ static int instant(const struct wb_place *place, const char *option, const char 
     if (r != 0 || (!place && wb_time_parse_words(text, wb_when_now(), &time) != 0))
         return r;
     if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' is a number of changes; give a time, or use %s", option, text, limit);
+        return wb_cli_usage("%s: '%s' counts versions; give a time, or use %s", option, text, limit);
     *ret = time.instant;
     return 0;
 }

@@ -2,13 +2,14 @@
 #include "common/table.h"
 #include "common/pager.h"
 #include "common/text.h"
+#include <string.h>
 
 /* Rows looked at before the first is printed. */
 #define HELD_MAX 200
 
 struct wb_table {
     FILE *out;
-    const struct wb_column *columns;
+    struct wb_column columns[WB_TABLE_COLUMNS_MAX];
     unsigned count;
     unsigned widths[WB_TABLE_COLUMNS_MAX];
     unsigned terminal; /* columns, 0: no terminal */
@@ -21,7 +22,7 @@ struct wb_table *wb_table_new(FILE *out, const struct wb_column *columns, unsign
 
     g_assert(count <= WB_TABLE_COLUMNS_MAX);
     table->out = out;
-    table->columns = columns;
+    memcpy(table->columns, columns, count * sizeof(*columns));
     table->count = count;
     table->held = g_ptr_array_new_with_free_func((GDestroyNotify)g_strfreev);
     table->terminal = out == stdout ? wb_pager_columns() : 0;

@@ -34,19 +34,6 @@ const char *wb_version_name_after(const struct wb_control_version *version, cons
     return strcmp(version->op_name, "rename") == 0 ? version->other : version->name;
 }
 
-bool wb_version_keeps_content(const struct wb_control_version *version)
-{
-    static const char *const ops[] = {"chmod", "chown", "utimens", "setxattr", "removexattr"};
-
-    if (version->flags || !version->existed_before || !version->exists_after || version->length > 0 ||
-        version->size_before != version->size_after)
-        return false;
-    for (unsigned i = 0; i < G_N_ELEMENTS(ops); i++)
-        if (strcmp(version->op_name, ops[i]) == 0)
-            return true;
-    return false;
-}
-
 bool wb_version_empties(const struct wb_control_version *version)
 {
     return version->flags == 0 && version->size_after == 0 &&
@@ -98,6 +85,7 @@ struct progress {
     int64_t left;   /* if that was a rename to another name, the same; else 0               */
     int64_t before; /* a time just before that change                                       */
     bool existed;   /* before it                                                            */
+    uint32_t number; /* of the version met last; 0: none was                                */
     bool any;       /* a change was read                                                    */
 };
 
@@ -110,11 +98,15 @@ static void add_version(struct wb_states *states, struct progress *progress, con
 {
     bool withheld = version->flags & WB_CONTROL_VERSION_WITHHELD, gap = version->flags & WB_CONTROL_VERSION_GAP;
     bool is_rename = strcmp(version->op_name, "rename") == 0 && *version->other;
+    bool amid = version->save != 0 && version->save == progress->number;
 
-    if (withheld || version->exists_after)
-        append(states, &(struct wb_state){.when = version->when, .at = version->when,
-                                          .end = progress->end, .change = version->change,
-                                          .same = wb_version_keeps_content(version), .gap = gap,
+    /* Attributes alone make no other state of the content. */
+    if (version->save == 0 && !gap)
+        return;
+    /* While a version is being written is no state that anybody looks for. */
+    if ((withheld || version->exists_after) && !amid)
+        append(states, &(struct wb_state){.when = version->when, .at = version->when, .end = progress->end,
+                                          .change = version->save, .gap = gap,
                                           .came = is_rename ? version->when : 0, .left = progress->left,
                                           .has = wb_version_empties(version) ? 0 : WB_STATE_UNREAD,
                                           .size = withheld ? 0 : version->size_after});
@@ -124,6 +116,7 @@ static void add_version(struct wb_states *states, struct progress *progress, con
                         : gap                                       ? (int64_t)version->offset
                                                                     : version->when) - 1;
     progress->existed = !withheld && version->existed_before;
+    progress->number = version->save ?: progress->number;
     progress->any = true;
 }
 
@@ -201,34 +194,19 @@ static void remember(struct wb_states *states, const struct wb_state *state, int
     g_hash_table_insert(states->renamed, &renamed->when, renamed);
 }
 
-/* Whether the state has the content of the next one. */
-static bool is_same(const struct wb_states *states, unsigned index)
-{
-    const struct wb_state *state = get(states, index);
-
-    return state->same && index + 1 < states->states->len && get(states, index + 1)->end == state->when;
-}
-
 int wb_states_has(struct wb_states *states, unsigned index)
 {
-    unsigned newest = index, oldest = index;
+    struct wb_state *state = get(states, index);
     int has;
 
-    if (get(states, index)->has != WB_STATE_UNREAD)
-        return get(states, index)->has;
-    while (newest > 0 && is_same(states, newest - 1))
-        newest--;
-    while (is_same(states, oldest))
-        oldest++;
-    /* The newest is the present, perhaps, which takes less to read. */
-    if (!is_known(states, get(states, newest), get(states, newest)->left, &has) &&
-        !is_known(states, get(states, oldest), get(states, oldest)->came, &has))
-        has = look(states, get(states, newest));
+    if (state->has != WB_STATE_UNREAD)
+        return state->has;
+    if (!is_known(states, state, state->left, &has) && !is_known(states, state, state->came, &has))
+        has = look(states, state);
     if (has == -EINTR)
         return has;
-    remember(states, get(states, newest), get(states, newest)->left, has);
-    remember(states, get(states, oldest), get(states, oldest)->came, has);
-    for (unsigned i = newest; i <= oldest; i++)
-        get(states, i)->has = has;
+    remember(states, state, state->left, has);
+    remember(states, state, state->came, has);
+    state->has = has;
     return has;
 }

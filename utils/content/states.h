@@ -14,9 +14,6 @@
 /* The base name under which the object of `version` is found after the change, in the list of changes of `name`. */
 const char *wb_version_name_after(const struct wb_control_version *version, const char *name);
 
-/* Whether the content is certainly the same before and after the change. */
-bool wb_version_keeps_content(const struct wb_control_version *version);
-
 /* Whether the file is certainly empty after the change. */
 bool wb_version_empties(const struct wb_control_version *version);
 
@@ -26,8 +23,7 @@ struct wb_state {
     int64_t when;    /* the time of the change that made it; 0: before the first recorded change         */
     int64_t at;      /* a time at which it can be read                                                    */
     int64_t end;     /* the time of the change that ended it; 0: it is the present                        */
-    uint32_t change; /* the number of the first of these, as vstat has it; 0: there is none               */
-    bool same;       /* has the content of the state after it in the list, which is older                 */
+    uint32_t change; /* the number of the version, as vstat has it; 0: before the first one, or a gap     */
     bool gap;        /* changes until `when` were not recorded                                            */
     int64_t came, left; /* the time of the rename that brought it from, or took it to, another name; or 0 */
     int has;         /* wb_states_has, or WB_STATE_UNREAD                                                 */
@@ -49,7 +45,7 @@ int wb_states_read(struct wb_states *states, const char *path, int64_t until, in
 unsigned wb_states_count(const struct wb_states *states);
 const struct wb_state *wb_states_get(const struct wb_states *states, unsigned index);
 
-/* Whether the state has the text, as wb_text_search_file says it. Reads it once, and equal content once. */
+/* Whether the state has the text, as wb_text_search_file says it. Reads it once. */
 int wb_states_has(struct wb_states *states, unsigned index);
 
 static inline void wb_states_freep(struct wb_states **states)

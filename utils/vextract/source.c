@@ -59,12 +59,13 @@ static int unknown_name(struct source *source, int error)
 /* No time was given, and it does not exist now. */
 static int gone(const struct wb_place *place, int error)
 {
+    static const struct wb_time newest = {.kind = WB_TIME_VERSION, .number = 1};
     _cleanup_moment_ struct wb_moment last = {0};
     struct wb_error why;
 
-    if (error == -ENOENT && wb_moment_before_change(place->mount, place->path, 1, &last, &why) < 0)
+    if (error == -ENOENT && wb_moment_before(place->mount, place->path, &newest, &last, &why) < 0)
         return wb_cli_fail(place->given, "%s", why.text);
-    return wb_cli_fail(place->given, "%s now; add @TIME, or --change 1 for the state before its last change",
+    return wb_cli_fail(place->given, "%s now; add @TIME, or --change 1 for the state before its last version",
                        wb_errno_text(error));
 }
 
@@ -81,7 +82,7 @@ static int moment_in_path(struct source *source, bool present)
     if (r < 0)
         return unknown_name(source, r);
     if (!(st.st_ino & WB_PAST_INODE) && !present)
-        return wb_cli_usage("the state is missing: use --time TIME or --change N ('%s' lists the changes)",
+        return wb_cli_usage("the state is missing: use --time TIME or --change N ('%s' lists the versions)",
                             wb_cli_tool("vstat"));
     moment->path = g_strdup(place->path);
     source->present = !(st.st_ino & WB_PAST_INODE);

@@ -29,7 +29,7 @@ static gboolean show, copy, force, dry_run, json, verbose;
 static const GOptionEntry options[] = {
     {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "Extract the state at TIME", "TIME"},
     {"change", 'c', 0, G_OPTION_ARG_INT, &moment_options.change,
-     "Extract the state before the N-th most recent change (1 is the last; see vstat)", "N"},
+     "Extract the state before the N-th most recent version (1 is the last; see vstat)", "N"},
     {"output", 'o', 0, G_OPTION_ARG_FILENAME, &out_option,
      "Write to OUT (OUT/: into that directory, -: standard output); default: NAME@TIME here", "OUT"},
     {"show", 0, 0, G_OPTION_ARG_NONE, &show,
@@ -48,7 +48,7 @@ static const struct wb_cli cli = {
     .summary = "Copies a past state of a file or a whole directory, with modes, owners, times, extended\n"
                "attributes and links. The present files are not changed.",
     .examples = "  vextract report.txt --time 14:03           creates report.txt.14:03 (@14:03 outside the mount)\n"
-                "  vextract report.txt --change 1 -o -        the content before the last change\n"
+                "  vextract report.txt --change 1 -o -        the content before the last save\n"
                 "  vextract src --time yesterday -o /tmp/src  the directory as it was at 00:00 yesterday\n"
                 "  vextract src@2026-11-20/lib -o lib.old     the same, with the time in the path\n"
                 "  vextract --show report.txt@yesterday       print its content\n"

@@ -17,18 +17,19 @@
 #define FOLLOW_FIRST 10
 #define FOLLOW_US (500 * 1000)
 
-static gboolean json, verbose, follow, no_pager;
+static gboolean json, verbose, follow, no_pager, operations;
 static int limit = G_MININT; /* not given */
 static char *since_text, *until_text, *who_text, *command_text, *color;
 
 static const GOptionEntry options[] = {
-    {"limit", 'l', 0, G_OPTION_ARG_INT, &limit, "Show only the COUNT most recent changes", "COUNT"},
+    {"limit", 'l', 0, G_OPTION_ARG_INT, &limit, "Show only the COUNT most recent changes: lines of the list", "COUNT"},
     {"number", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_INT, &limit, NULL, NULL}, /* its former name */
     {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Show no changes before TIME", "TIME"},
     {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Show no changes after TIME", "TIME"},
     {"who", 0, 0, G_OPTION_ARG_STRING, &who_text, "Show only changes by this user (a name or a number)", "USER"},
     {"command", 0, 0, G_OPTION_ARG_STRING, &command_text, "Show only changes by commands that contain TEXT", "TEXT"},
     {"follow", 'f', 0, G_OPTION_ARG_NONE, &follow, "Continue with new changes as they are made, oldest first", NULL},
+    {"operations", 0, 0, G_OPTION_ARG_NONE, &operations, "Show how often each version was written", NULL},
     WB_CLI_JSON(&json),
     WB_CLI_VERBOSE(&verbose, "Show every change on its own line, with exact times and sizes"),
     WB_PAGER_OPTIONS(&color, &no_pager),
@@ -129,12 +130,13 @@ static void print_none(const struct wb_place *place)
 static void list(const struct wb_place *place)
 {
     struct wb_change_walk *walk = wb_change_walk_new(place->mount, place->path, &wanted);
-    struct show show = {.verbose = verbose, .self = place->given};
+    struct show show = {.verbose = verbose, .operations = operations, .self = place->given,
+                        .limit = limit < 0 ? -1 : limit};
     struct wb_change change;
     int64_t count = 0;
     int r = 0;
 
-    while ((limit < 0 || count < limit) && !wb_cli_interrupted() && !ferror(stdout) &&
+    while (!show_is_full(&show) && !(json && count == limit) && !wb_cli_interrupted() && !ferror(stdout) &&
            (r = wb_change_walk_next(walk, &change)) == 0) {
         show_one(&show, &change);
         count++;
@@ -183,7 +185,7 @@ static bool is_over(int error)
 
 static void watch(const struct wb_place *place)
 {
-    struct show show = {.verbose = verbose, .self = place->given};
+    struct show show = {.verbose = verbose, .operations = true, .self = place->given, .limit = -1};
     int64_t last = 0, most = limit > 0 ? limit : since_text ? -1 : FOLLOW_FIRST;
     int r = show_news(place, &show, most, &last);
 

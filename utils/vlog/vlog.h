@@ -11,16 +11,26 @@
 
 struct show {
     bool verbose;
+    bool operations;       /* a line for each kind of change, else for each version */
     const char *self;      /* how PATH itself is called: as it was given */
-    bool open;             /* a line is gathered */
-    uint32_t actor;        /* of the group that was begun */
+    int64_t limit;         /* lines; negative: any number */
+    int64_t lines;         /* that were printed */
+    bool begun;            /* a group was printed */
+    uint32_t actor;        /* of the present group */
     bool gap;              /* the group is of gaps */
-    bool begun;
-    char *op, *path;       /* of the line that is gathered */
+    char *header;          /* of the group; NULL: it is printed */
+    bool open;             /* a line is gathered: */
+    char *op, *path;       /* `op` NULL: so far changes of attributes alone */
     char *rest;
     uint64_t count, bytes;
+    GPtrArray *attributes; /* changes of attributes that belong to it if it is a creation: the ends of their lines */
+    bool complete;         /* nothing older belongs to it, if it is a version */
+    int64_t oldest;        /* `when` of its oldest change */
     char time[WB_WHEN_TEXT_MAX + 4]; /* verbose: of the line */
 };
+
+/* Changes come newest first; with `operations` or `verbose` in any order. */
 void show_change(struct show *show, const struct wb_change *change);
+bool show_is_full(const struct show *show);
 void show_end(struct show *show);
 void show_json(const struct wb_change *change);

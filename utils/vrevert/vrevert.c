@@ -23,7 +23,7 @@ static gboolean dry_run, json, verbose, no_sync, all_links, remove_files;
 static const GOptionEntry options[] = {
     {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "Revert to the state at TIME", "TIME"},
     {"change", 'c', 0, G_OPTION_ARG_INT, &moment_options.change,
-     "Revert to the state before the N-th most recent change (1 is the last; see vstat)", "N"},
+     "Revert to the state before the N-th most recent version (1 is the last; see vstat)", "N"},
     {"all-links", 0, 0, G_OPTION_ARG_NONE, &all_links,
      "Change files with several names in place, which changes names outside PATH, too", NULL},
     {"remove", 0, 0, G_OPTION_ARG_NONE, &remove_files,
@@ -40,7 +40,7 @@ static const struct wb_cli cli = {
     .arguments = "PATH...",
     .summary = "Reverts files, and directories with everything below them, to a past state: content, names\n"
                "and attributes. Later changes are kept in the history; a revert can be reverted.",
-    .examples = "  vrevert report.txt --change 1         undo the last change\n"
+    .examples = "  vrevert report.txt --change 1         undo the last save\n"
                 "  vrevert src --time 14:03 -n           list what would be done\n"
                 "  vrevert src --time \"2 hours ago\"      do it\n"
                 "  vrevert deleted.txt --time yesterday  restore a deleted file\n"
@@ -223,7 +223,7 @@ int main(int argc, char **argv)
     if (wb_moment_check(&moment_options) != 0)
         return WB_EXIT_USAGE;
     if (!moment_options.time && moment_options.change == WB_CHANGE_NONE)
-        return wb_cli_usage("the state is missing: use --time TIME or --change N ('%s' lists the changes)",
+        return wb_cli_usage("the state is missing: use --time TIME or --change N ('%s' lists the versions)",
                             wb_cli_tool("vstat"));
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++) {
         wb_json_separate();

@@ -2,7 +2,9 @@
 #include "vrm.h"
 #include "common/cli.h"
 #include "client/control.h"
+#include "client/saves.h"
 #include "client/fd.h"
+#include "client/saves.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -36,15 +38,14 @@ static bool was_ever(const struct wb_place *place)
 
 int vrm_measure(const struct wb_place *place, int64_t before, struct vrm_extent *extent)
 {
-    _cleanup_walk_ struct wb_version_walk *walk =
-        wb_version_walk_new(place->mount->root_fd, place->path, 0, before, 0);
-    const struct wb_control_version *version;
+    _cleanup_save_walk_ struct wb_save_walk *walk = wb_save_walk_new(place->mount->root_fd, place->path, 0, before);
     struct wb_control_identity identity;
+    const struct wb_save *save;
     struct stat st;
     int r;
 
-    while ((r = wb_version_walk_next(walk, &version)) == 0)
-        extent->versions++;
+    while ((r = wb_save_walk_next(walk, &save)) == 0)
+        extent->versions += save->number > 0;
     /* A damaged history is erased like any other. */
     if (r < 0 && r != -EIO && r != -ENOENT)
         return r;
@@ -52,7 +53,7 @@ int vrm_measure(const struct wb_place *place, int64_t before, struct vrm_extent 
         extent->exists = true;
         extent->directory = S_ISDIR(st.st_mode);
         measure_tree(place->mount->root_fd, *place->path ? place->path : ".", extent);
-    } else if (extent->versions == 0 && !(before && was_ever(place))) {
+    } else if (extent->versions == 0 && !was_ever(place)) {
         return -ENOENT;
     } else if (wb_request_identify(place->mount->root_fd, place->path, &identity) == 0) {
         extent->directory = S_ISDIR(identity.mode);

@@ -2,6 +2,7 @@
 #include "vrm.h"
 #include "common/cli.h"
 #include "client/control.h"
+#include "client/saves.h"
 #include "common/json.h"
 #include "common/text.h"
 #include "wayback/when.h"
@@ -26,6 +27,9 @@ static bool parse_number(const char **text, int *ret)
 
 bool vrm_range_parse(const char *text, struct vrm_range *ret)
 {
+    ret->single = g_str_has_prefix(text, "~~");
+    if (ret->single)
+        text += 2;
     if (!parse_number(&text, &ret->first))
         return false;
     ret->last = ret->first;
@@ -37,41 +41,69 @@ bool vrm_range_parse(const char *text, struct vrm_range *ret)
     return parse_number(&text, &ret->last) && *text == '\0' && ret->last >= ret->first;
 }
 
-/* The moments of the change after and the change before what is to go. False after an error line. */
+/* There are only so many; or reading them failed with r < 0. */
+static bool fail_range(const struct wb_place *place, const struct vrm_range *range, int number, int r)
+{
+    const char *word = range->single ? "change" : "version";
+
+    if (r < 0 && r != -ENOENT)
+        wb_cli_fail(place->given, "%s", wb_errno_text(r));
+    else if (number < range->first)
+        wb_cli_fail(place->given, "has no %s with number %d; '%s%s' lists them", word, range->first,
+                    wb_cli_tool("vstat"), range->single ? " --operations" : "");
+    else
+        wb_cli_fail(place->given, "nothing was erased: %d is its oldest %s, and there is no history before it; the "
+                                  "oldest one that can be named is %d", number, word, number - 1);
+    return false;
+}
+
+/*
+ * The versions of the range are to go, with all that was visible while they were written and while they were
+ * replaced: from the first change of the version before them until the last of the one after. False after an error
+ * line.
+ */
 static bool find_changes(const struct wb_place *place, const struct vrm_range *range, int64_t *from, int64_t *until)
+{
+    _cleanup_save_walk_ struct wb_save_walk *walk = wb_save_walk_new(place->mount->root_fd, place->path, 0, 0);
+    const struct wb_save *save;
+    int number = 0, r;
+
+    while ((r = wb_save_walk_next(walk, &save)) == 0) {
+        number = save->number ? (int)save->number : number;
+        if (number == range->first && save->number)
+            *until = save->newest.when;
+        *from = save->oldest.when;
+        if (save->number && number == range->last + 1)
+            return true;
+    }
+    return fail_range(place, range, number, r);
+}
+
+/* The same of single changes. */
+static bool find_single_changes(const struct wb_place *place, const struct vrm_range *range, int64_t *from,
+                                int64_t *until)
 {
     _cleanup_walk_ struct wb_version_walk *walk =
         wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, (uint64_t)range->first - 1);
-    const struct wb_control_version *version;
-    int r;
+    const struct wb_control_version *change;
+    int number = range->first - 1, r;
 
-    for (int number = range->first; number <= range->last + 1; number++) {
-        r = wb_version_walk_next(walk, &version);
-        if (r == -ENOENT || (r > 0 && number == range->first)) {
-            wb_cli_fail(place->given, "has no change with number %d; '%s' lists them", number, wb_cli_tool("vstat"));
-            return false;
-        }
-        if (r < 0) {
-            wb_cli_fail(place->given, "%s", wb_errno_text(r));
-            return false;
-        }
-        if (r > 0) {
-            wb_cli_fail(place->given, "nothing was erased: %d is its oldest change, and there is no history before "
-                                      "it; the oldest version that can be named is %d", number - 1, number - 2);
-            return false;
-        }
+    while ((r = wb_version_walk_next(walk, &change)) == 0) {
+        number++;
         if (number == range->first)
-            *until = version->when;
-        *from = version->when;
+            *until = change->when;
+        *from = change->when;
+        if (number == range->last + 1)
+            return true;
     }
-    return true;
+    return fail_range(place, range, number, r);
 }
 
 static const char *reason(unsigned refused)
 {
     switch (refused) {
     case WB_CONTROL_REFUSED_NONE:
-        return "its own log does not contain these changes (they were made to another file of that name, or changed "
+        return "its own log does not contain these versions (they were made to another file of that name, or changed "
                "only its size or attributes); --before erases all history up to a time";
     case WB_CONTROL_REFUSED_CATALOG:
         return "its directory recorded one of these changes (of its name, its attributes, or growth before its first "
@@ -96,11 +128,23 @@ static const char *reason(unsigned refused)
     }
 }
 
+/* Of the versions, or of single changes, which may count together since an earlier erasure. */
+static uint64_t number_of(const struct vrm_range *range, const struct wb_control_erased_versions *erased)
+{
+    return range->single ? erased->versions : (uint64_t)(range->last - range->first) + 1;
+}
+
+static char *count_of(const struct vrm_range *range, const struct wb_control_erased_versions *erased)
+{
+    return range->single ? wb_text_count(erased->versions, "change", "changes")
+                         : wb_text_count(number_of(range, erased), "version", "versions");
+}
+
 static void say(const struct wb_place *place, const struct vrm_range *range, int64_t from, int64_t until,
                 const struct wb_control_erased_versions *erased)
 {
     g_autofree char *name = wb_text_printable(place->given);
-    g_autofree char *versions = wb_text_count(erased->versions, "version", "versions");
+    g_autofree char *versions = count_of(range, erased);
     char begin[WB_WHEN_TEXT_MAX], end[WB_WHEN_TEXT_MAX], bytes[WB_TEXT_SIZE_MAX];
     g_autoptr(JsonBuilder) builder = NULL;
 
@@ -119,7 +163,7 @@ static void say(const struct wb_place *place, const struct vrm_range *range, int
     wb_json_int(builder, "last", range->last);
     wb_json_time(builder, "since", from);
     wb_json_time(builder, "until", until);
-    wb_json_int(builder, "versions", (int64_t)erased->versions);
+    wb_json_int(builder, "versions", (int64_t)number_of(range, erased));
     wb_json_int(builder, "bytes", (int64_t)erased->bytes);
     json_builder_end_object(builder);
     wb_json_document(builder);
@@ -155,11 +199,11 @@ void vrm_versions(const struct wb_place *place, const struct vrm_range *range)
     g_autofree char *question = NULL;
     int64_t from = 0, until = 0;
 
-    if (!find_changes(place, range, &from, &until) ||
+    if (!(range->single ? find_single_changes : find_changes)(place, range, &from, &until) ||
         !ask_daemon(place, WB_CONTROL_ERASE_DRY, from, until, &erased))
         return;
     if (!range->dry_run) {
-        versions = wb_text_count(erased.versions, "version", "versions");
+        versions = count_of(range, &erased);
         question = g_strdup_printf("erase the versions of %s from %s until %s (%s)", name,
                                    wb_when_print(from, 0, begin),
                                    wb_when_print(until, 0, end), versions);

@@ -36,7 +36,7 @@ static const GOptionEntry options[] = {
     {"pattern", 0, 0, G_OPTION_ARG_STRING_ARRAY, &pattern_texts,
      "Remove everything below PATH that matches GLOB (as in .gitignore) or ever did", "GLOB"},
     {"change", 'c', 0, G_OPTION_ARG_STRING, &change_text,
-     "Keep the file and erase only its version before change N, or before each from N to M (see vstat)", "N[..M]"},
+     "Keep the file and erase only what it was before version N, or before each from N to M (see vstat)", "N[..M]"},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
     WB_CLI_END,
@@ -426,8 +426,8 @@ int main(int argc, char **argv)
     if (change_text && (recursive || history_only || before_text || pattern_texts))
         return wb_cli_usage("--change cannot be combined with -r, --history, --before or --pattern");
     if (change_text && !vrm_range_parse(change_text, &range))
-        return wb_cli_usage("--change: '%s' is invalid; use N, or N..M with N < M; 1 is the most recent change (see "
-                            "'%s')", change_text, wb_cli_tool("vstat"));
+        return wb_cli_usage("--change: '%s' is invalid; use N, or N..M with N < M; 1 is the most recent version (see "
+                            "'%s'); ~~N or ~~N..M for single changes", change_text, wb_cli_tool("vstat"));
     range.dry_run = dry_run;
     range.json = json;
     if (pattern_texts && !(patterns = read_patterns()))

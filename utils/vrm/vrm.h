@@ -51,13 +51,14 @@ void vrm_batch_end(void);
 /* ---- single versions (versions.c) ------------------------------------------------------------- */
 
 struct vrm_range {
-    int first, last; /* numbers of changes, 1: the newest */
+    int first, last; /* numbers of versions, 1: the newest; */
+    bool single;     /* or of changes                       */
     bool dry_run, json;
 };
 
-/* "3" or "3..5": whether it is one. */
+/* "3" or "3..5", of changes "~~3" or "~~3..5": whether it is one. */
 bool vrm_range_parse(const char *text, struct vrm_range *ret);
-/* Erases the versions of a file just before each of these changes. Errors are reported. */
+/* Erases the states of a file just before each of these. Errors are reported. */
 void vrm_versions(const struct wb_place *place, const struct vrm_range *range);
 
 /* ---- patterns (find.c) ------------------------------------------------------------------------ */

@@ -133,7 +133,7 @@ static int find_moment(const struct wb_place *place, const char *which, const ch
     if (r != 0)
         return r;
     if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' is a number of changes of one file; use a time or a snapshot here", which, text);
+        return wb_cli_usage("%s: '%s' counts versions of one file; use a time or a snapshot here", which, text);
     r = wb_time_not_future(place, which, text, time.instant);
     if (r == 0)
         r = wb_moment_is_known(place, text, time.instant);

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define SHOWN_MAX 5
+/* In `unknown`: not a version, but the state after a gap. */
+#define CONTAINING_GAP UINT32_MAX
 
 struct object {
     uint64_t ino; /* 0: there was none, or it is not known */
@@ -46,10 +48,10 @@ static char *beside(const struct containing *containing, const char *name)
     return wb_path_join(dir, name);
 }
 
-/* PATH@~N: the file before its N-th most recent change, under whatever path it had then. g_free. */
+/* PATH@~~N: the file before its N-th most recent change, under whatever path it had then. g_free. */
 static char *before_change(const struct containing *containing, uint32_t change)
 {
-    g_autofree char *count = g_strdup_printf("~%u", change);
+    g_autofree char *count = g_strdup_printf("~~%u", change);
     g_autofree char *entry = wb_moment_entry(containing->place->mount, containing->name, count);
 
     return beside(containing, entry);
@@ -145,35 +147,34 @@ static int search_after(struct containing *containing, const struct wb_control_v
                                                        : search_name(containing, version, path);
 }
 
-static void note(struct containing *containing, const struct wb_control_version *version, int has)
+static void note(struct containing *containing, const struct wb_save *save, int has)
 {
     if (has > 0) {
         if (containing->last == 0) {
-            containing->last = version->change;
-            containing->last_when = version->when;
+            containing->last = save->number;
+            containing->last_when = save->newest.when;
         }
-        containing->first = version->change;
-        containing->first_when = version->when;
+        containing->first = save->number;
+        containing->first_when = save->newest.when;
     } else if (has < 0 && has != -EINTR) {
-        g_array_append_val(containing->unknown, version->change);
+        uint32_t number = save->number ?: CONTAINING_GAP;
+
+        g_array_append_val(containing->unknown, number);
         containing->error = has;
     }
 }
 
-int containing_after(struct containing *containing, const struct wb_control_version *version)
+int containing_after(struct containing *containing, const struct wb_save *save)
 {
+    const struct wb_control_version *version = &save->newest;
     int has = 0;
 
     if (version->flags & WB_CONTROL_VERSION_WITHHELD)
         has = -EACCES;
-    else if (containing->is_same)
-        has = containing->same;
     else if (version->exists_after && !wb_version_empties(version))
         has = search_after(containing, version);
-    containing->several = containing->several || *version->other;
-    containing->is_same = !containing->several && wb_version_keeps_content(version);
-    containing->same = has;
-    note(containing, version, has);
+    containing->several = containing->several || save->moved;
+    note(containing, save, has);
     return has;
 }
 
@@ -203,7 +204,7 @@ static void append_change(GString *text, uint32_t change, int64_t when)
 {
     char time[WB_WHEN_TEXT_MAX];
 
-    g_string_append_printf(text, "change %u, %s", change, wb_text_time(when, false, time));
+    g_string_append_printf(text, "version %u, %s", change, wb_text_time(when, false, time));
 }
 
 char *containing_summary(const struct containing *containing, bool complete)
@@ -216,7 +217,7 @@ char *containing_summary(const struct containing *containing, bool complete)
     }
     g_string_append(text, complete ? "first: " : "first of these: ");
     if (containing->before)
-        g_string_append(text, "before the oldest change");
+        g_string_append(text, "before the oldest version");
     else
         append_change(text, containing->first, containing->first_when);
     g_string_append(text, "; last: ");
@@ -251,10 +252,12 @@ void containing_fail(const struct containing *containing)
         uint32_t change = g_array_index(containing->unknown, uint32_t, i);
 
         g_string_append(text, i > 0 ? ", " : "");
-        if (change)
-            g_string_append_printf(text, "after change %u", change);
+        if (change == CONTAINING_GAP)
+            g_string_append(text, "after a gap");
+        else if (change)
+            g_string_append_printf(text, "in version %u", change);
         else
-            g_string_append(text, "before the oldest change");
+            g_string_append(text, "before the oldest version");
     }
     if (containing->unknown->len > SHOWN_MAX)
         g_string_append_printf(text, " and %u more", containing->unknown->len - SHOWN_MAX);

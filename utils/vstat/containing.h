@@ -2,13 +2,14 @@
 #pragma once
 
 /*
- * --containing: which of the states after the changes of a file have a text.
+ * --containing: which versions of a file have a text.
  *
- * The changes are given in the order of the list, newest first. The list follows the file to its earlier names, and so
+ * They are given in the order of the list, newest first. The list follows the file to its earlier names, and so
  * does this.
  */
 
 #include <json-glib/json-glib.h>
+#include "client/saves.h"
 #include "common/mount.h"
 #include "content/text_search.h"
 #include <stdbool.h>
@@ -18,13 +19,11 @@ struct containing {
     const struct wb_place *place;
     const char *name;   /* base name of the path                                             */
     bool several;       /* the list is of several names or objects from here on              */
-    bool is_same;       /* the change before kept the content                                */
-    int same;           /* and this is what containing_after returned for it                 */
     GArray *objects;    /* of the changes: struct object                                     */
-    uint32_t first, last; /* numbers of the changes after which the text is there; 0: none   */
+    uint32_t first, last; /* numbers of versions that have the text; 0: none                  */
     int64_t first_when, last_when;
-    bool before;        /* the state before the oldest change has it, too                    */
-    GArray *unknown;    /* numbers of the changes after which the content is not known       */
+    bool before;        /* the state before the oldest version has it, too                   */
+    GArray *unknown;    /* numbers of versions of which the content is not known             */
     int error;          /* the last reason                                                   */
 };
 
@@ -33,13 +32,13 @@ void containing_begin(struct containing *containing, struct wb_text_search *sear
                       const char *name);
 void containing_clear(struct containing *containing);
 
-/* Whether the state after the change has the text: 1, 0, or a negative errno: that is not known. Notes it. */
-int containing_after(struct containing *containing, const struct wb_control_version *version);
+/* Whether the version has the text: 1, 0, or a negative errno: that is not known. Notes it. */
+int containing_after(struct containing *containing, const struct wb_save *save);
 
 /* After the last change, the oldest (NULL: there is none): looks at the state before it, or at the only one. */
 void containing_end(struct containing *containing, const struct wb_control_version *oldest);
 
-/* "first: change 7, ...; last: change 2, ...". g_free. */
+/* "first: version 7, ...; last: version 2, ...". g_free. */
 char *containing_summary(const struct containing *containing, bool complete);
 
 /* The same as members of a JSON object, each with a comma before it. */

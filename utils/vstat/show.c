@@ -4,18 +4,27 @@
 #include "wayback/when.h"
 #include <string.h>
 
-static const struct wb_column file_columns[] = {
-    {"CHANGE", 1}, {"TIME", 0}, {"OPERATION", 0}, {"BYTES", 0}, {"SIZE", 1}, {"WHO", 0},
-};
-static const struct wb_column directory_columns[] = {
-    {"CHANGE", 1}, {"TIME", 0}, {"OPERATION", 0}, {"NAME", 0}, {"BYTES", 0}, {"SIZE", 1}, {"WHO", 0},
-};
-
 struct wb_table *show_table(FILE *out, const struct show *show)
 {
+    struct wb_column columns[WB_TABLE_COLUMNS_MAX];
+    unsigned n = 0;
+
+    columns[n++] = (struct wb_column){"VERSION", 1};
+    if (show->operations)
+        columns[n++] = (struct wb_column){"CHANGE", 1};
+    if (show->now)
+        columns[n++] = (struct wb_column){"AGE", 1};
+    columns[n++] = (struct wb_column){"TIME", 0};
+    columns[n++] = (struct wb_column){"OPERATION", 0};
     if (show->directory)
-        return wb_table_new(out, directory_columns, G_N_ELEMENTS(directory_columns));
-    return wb_table_new(out, file_columns, G_N_ELEMENTS(file_columns));
+        columns[n++] = (struct wb_column){"NAME", 0};
+    if (show->directory || show->operations || show->verbose)
+        columns[n++] = (struct wb_column){"BYTES", 0};
+    if (!show->directory && !show->operations)
+        columns[n++] = (struct wb_column){"LINES", 1};
+    columns[n++] = (struct wb_column){"SIZE", 1};
+    columns[n++] = (struct wb_column){"WHO", 0};
+    return wb_table_new(out, columns, n);
 }
 
 /*
@@ -124,41 +133,41 @@ static char *who(const struct show *show, const struct wb_control_version *versi
     return g_strdup_printf("%s %u %s", wb_text_user(version->uid), version->pid, shown);
 }
 
-/* A change that the caller may not see: only its number and time. */
-static void withheld_row(struct wb_table *table, const struct show *show, const struct wb_control_version *version)
+/* The number of the version, or "-": a gap, or attributes alone. */
+static char *number(const struct row *row)
 {
-    char time[WB_WHEN_TEXT_MAX];
-    g_autofree char *change = g_strdup_printf("%u", version->change);
-    const char *cells[WB_TABLE_COLUMNS_MAX] = {change, time, "(withheld)", "-", "-", "-", "-"};
-
-    wb_text_time(version->when, show->verbose, time);
-    wb_table_add(table, cells);
+    return row->is.change ? g_strdup_printf("%u", row->is.change) : g_strdup("-");
 }
 
-void show_row(struct wb_table *table, const struct show *show, const struct wb_control_version *version)
+void show_row(struct wb_table *table, const struct show *show, const struct row *row)
 {
-    char time[WB_WHEN_TEXT_MAX];
-    g_autofree char *change = g_strdup_printf("%u", version->change);
-    g_autofree char *op = operation(show, version);
+    const struct wb_control_version *version = &row->is;
+    bool withheld = version->flags & WB_CONTROL_VERSION_WITHHELD;
+    char time[WB_WHEN_TEXT_MAX], age[WB_TEXT_AGE_MAX];
+    g_autofree char *which = number(row);
+    g_autofree char *operation_number = g_strdup_printf("%u", row->operation);
+    g_autofree char *op = withheld ? g_strdup("(withheld)") : operation(show, version);
     g_autofree char *op_shown = wb_text_printable(op);
-    g_autofree char *name = wb_text_printable(*version->name ? version->name : ".");
+    g_autofree char *name = wb_text_printable(withheld ? "-" : *version->name ? version->name : ".");
     g_autofree char *touched = bytes(show, version);
-    g_autofree char *then = size(show, version);
+    g_autofree char *then = withheld ? g_strdup("-") : size(show, version);
     g_autofree char *actor = who(show, version);
     const char *cells[WB_TABLE_COLUMNS_MAX];
     unsigned n = 0;
 
-    if (version->flags & WB_CONTROL_VERSION_WITHHELD) {
-        withheld_row(table, show, version);
-        return;
-    }
-    wb_text_time(version->when, show->verbose, time);
-    cells[n++] = change;
-    cells[n++] = time;
+    cells[n++] = which;
+    if (show->operations)
+        cells[n++] = operation_number;
+    if (show->now)
+        cells[n++] = wb_text_age(show->now - version->when, age);
+    cells[n++] = wb_text_time(version->when, show->verbose, time);
     cells[n++] = op_shown;
     if (show->directory)
         cells[n++] = name;
-    cells[n++] = touched;
+    if (show->directory || show->operations || show->verbose)
+        cells[n++] = touched;
+    if (!show->directory && !show->operations)
+        cells[n++] = row->lines;
     cells[n++] = then;
     cells[n++] = actor;
     wb_table_add(table, cells);
@@ -173,13 +182,20 @@ static void add_contains(JsonBuilder *builder, int contains)
         json_builder_add_boolean_value(builder, contains > 0);
 }
 
-void show_json(JsonBuilder *builder, const struct wb_control_version *version, const int *contains)
+void show_json(JsonBuilder *builder, const struct show *show, const struct row *row)
 {
+    const struct wb_control_version *version = &row->is;
+
     json_builder_begin_object(builder);
-    wb_json_int(builder, "change", version->change);
+    if (version->change)
+        wb_json_int(builder, "change", version->change);
+    else
+        wb_json_null(builder, "change");
+    if (show->operations)
+        wb_json_int(builder, "operation", row->operation);
     wb_json_when(builder, version->when);
-    if (contains)
-        add_contains(builder, *contains);
+    if (row->contains)
+        add_contains(builder, *row->contains);
     wb_json_bool(builder, "withheld", version->flags & WB_CONTROL_VERSION_WITHHELD);
     if (version->flags & WB_CONTROL_VERSION_WITHHELD) {
         json_builder_end_object(builder);
@@ -207,5 +223,9 @@ void show_json(JsonBuilder *builder, const struct wb_control_version *version, c
         wb_json_string(builder, "other", version->other);
     if (*version->detail)
         wb_json_string(builder, "detail", version->detail);
+    if (!show->operations) {
+        wb_json_int(builder, "operations", row->operations);
+        wb_json_time(builder, "began", row->began);
+    }
     json_builder_end_object(builder);
 }

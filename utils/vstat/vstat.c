@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vstat.h"
 #include "containing.h"
+#include "lines.h"
 #include "common/cli.h"
 #include "client/control.h"
+#include "content/states.h"
 #include "common/mount.h"
 #include "common/progress.h"
 #include "client/path.h"
@@ -11,22 +13,24 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /*
- * vstat: lists the changes of a path, newest first. It only sends requests to the mount and prints the replies; its
- * memory use does not grow with the history.
+ * vstat: lists the versions of a path, newest first, or with --operations each change. Its memory use does not grow
+ * with the history.
  */
 
-static gboolean json, verbose;
+static gboolean json, verbose, operations;
 static int limit = G_MININT; /* not given */
 static char *since_text, *until_text, *text;
 
 static const GOptionEntry options[] = {
-    {"limit", 'l', 0, G_OPTION_ARG_INT, &limit, "Show only the LIMIT most recent changes", "LIMIT"},
+    {"limit", 'l', 0, G_OPTION_ARG_INT, &limit, "Show only the LIMIT most recent versions", "LIMIT"},
     {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Show no changes before TIME", "TIME"},
     {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Show no changes after TIME", "TIME"},
-    {"containing", 0, 0, G_OPTION_ARG_FILENAME, &text, "Show only changes of a file after which it contains TEXT",
-     "TEXT"},
+    {"containing", 0, 0, G_OPTION_ARG_FILENAME, &text, "Show only the versions of a file that contain TEXT", "TEXT"},
+    {"operations", 0, 0, G_OPTION_ARG_NONE, &operations, "Show each change: every write, and changes of attributes",
+     NULL},
     WB_CLI_JSON(&json),
     WB_CLI_VERBOSE(&verbose, "Show exact times and bytes, sizes before and after, whole commands"),
     WB_CLI_END,
@@ -35,11 +39,12 @@ static const GOptionEntry options[] = {
 static const struct wb_cli cli = {
     .name = "vstat",
     .arguments = "PATH...",
-    .summary = "Lists the changes of files and directories, newest first: number, time, operation,\n"
-               "bytes, size afterwards, and the user and process. Also works for deleted files.",
-    .examples = "  vstat report.txt                   all changes of a file\n"
+    .summary = "Lists the versions of files, and the changes in directories, newest first: number,\n"
+               "time, lines that changed, size, and the user and process. Works for deleted files.\n"
+               "A version is what one process did to a file until it closed it, or paused for 2 s.",
+    .examples = "  vstat report.txt                   all versions of a file\n"
                 "  vstat -l 5 src                     the last five changes in a directory\n"
-                "  vstat --since yesterday notes.md   changes since 0:00 yesterday\n"
+                "  vstat --since yesterday notes.md   versions since 0:00 yesterday\n"
                 "  vstat --containing 'dear Ann' report.txt  the versions that have this text\n"
                 "  vstat --json report.txt | jq '.versions[0].command'\n",
     .paths_min = 1,
@@ -61,53 +66,157 @@ static int check_options(void)
         return wb_cli_usage("--limit: %d is invalid; it must be 1 or more", limit);
     if (r == 0 && text && !*text)
         return wb_cli_usage("--containing: the text is empty");
+    if (r == 0 && text && operations)
+        return wb_cli_usage("--containing is about versions; it cannot be combined with --operations");
     return r;
 }
 
-static void show_version(struct wb_table *table, JsonBuilder *builder, const struct show *show,
-                         const struct wb_control_version *version, const int *contains)
+/* ---- a list ------------------------------------------------------------------------------------ */
+
+/* A list that is being printed, as a table or as JSON elements. */
+struct list {
+    const struct show *show;
+    struct wb_table *table;
+    JsonBuilder *builder;
+    struct containing *containing; /* or NULL */
+    struct lines lines;
+    int64_t count;
+    uint64_t same; /* versions with the content of the one before, which are left out */
+};
+
+static void put_row(struct list *list, const struct row *row)
 {
     wb_progress_clear();
-    if (!json) {
-        show_row(table, show, version);
+    list->count++;
+    if (list->table) {
+        show_row(list->table, list->show, row);
         return;
     }
-    show_json(builder, version, contains);
-    wb_json_list_add(builder);
+    show_json(list->builder, list->show, row);
+    wb_json_list_add(list->builder);
 }
 
-/* Fetches up to `limit` versions to the table or as JSON elements. Their number or -errno. */
-static int64_t list(const struct wb_place *place, const struct show *show, struct containing *containing)
+static bool has_room(const struct list *list)
+{
+    return (limit < 0 || list->count < limit) && !wb_cli_interrupted() && !ferror(stdout);
+}
+
+static int list_operations(struct list *list, const struct wb_place *place)
 {
     _cleanup_walk_ struct wb_version_walk *walk =
         wb_version_walk_new(place->mount->root_fd, place->path, since, until, 0);
-    g_autofree struct wb_control_version *oldest = NULL;
-    struct wb_table *table = json ? NULL : show_table(stdout, show);
-    g_autoptr(JsonBuilder) builder = json_builder_new();
     const struct wb_control_version *version;
-    int64_t count = 0;
     int r = 0;
 
-    while ((limit < 0 || count < limit) && !wb_cli_interrupted() && !ferror(stdout) &&
-           (r = wb_version_walk_next(walk, &version)) == 0) {
-        int contains = containing ? containing_after(containing, version) : 1;
+    while (has_room(list) && (r = wb_version_walk_next(walk, &version)) == 0) {
+        struct row row = {.is = *version, .operation = version->change};
 
-        if (contains == -EINTR)
-            break;
-        if (containing) {
-            g_free(oldest);
-            oldest = g_memdup2(version, sizeof(*version));
-        }
-        if (contains == 0 && !(version->flags & WB_CONTROL_VERSION_GAP))
-            continue;
-        show_version(table, builder, show, version, containing ? &contains : NULL);
-        count++;
+        row.is.change = version->save;
+        put_row(list, &row);
     }
-    if (containing && r == 1 && !since && !(until && !oldest))
-        containing_end(containing, oldest);
+    return r;
+}
+
+/* A version as if it were one change. */
+static struct row describe(const struct wb_save *save, const char *name)
+{
+    struct row row = {.is = save->newest, .operations = save->operations, .began = save->oldest.when, .lines = "-"};
+    struct wb_control_version *is = &row.is;
+
+    is->change = save->number;
+    if (save->operations == 1 || save->newest.flags & WB_CONTROL_VERSION_WITHHELD)
+        return row;
+    if (save->oldest.flags & WB_CONTROL_VERSION_THINNED) {
+        is->flags |= WB_CONTROL_VERSION_THINNED;
+        is->thinned_since = save->oldest.thinned_since;
+    }
+    is->existed_before = save->oldest.existed_before;
+    is->size_before = save->oldest.size_before;
+    is->mode_before = save->oldest.mode_before;
+    is->offset = save->from;
+    is->length = save->to - save->from;
+    if (is->exists_after) {
+        g_strlcpy(is->name, wb_version_name_after(&save->newest, name), sizeof(is->name));
+        *is->detail = *is->other = '\0';
+    }
+    g_strlcpy(is->op_name, wb_save_operation(save), sizeof(is->op_name));
+    return row;
+}
+
+/* Whether the version is listed; `cell` is for its lines. */
+static bool takes(struct list *list, const struct wb_save *save, struct row *row, char *cell, size_t size)
+{
+    unsigned added = 0, removed = 0;
+    enum lines_result result;
+
+    if (!list->table || list->show->directory)
+        return true;
+    result = lines_compare(&list->lines, save, &added, &removed);
+    if (result == LINES_DIFFERENT)
+        g_snprintf(cell, size, "+%u -%u", added, removed);
+    row->lines = result == LINES_DIFFERENT ? cell : "-";
+    if (result == LINES_SAME && !*row->is.other)
+        list->same++;
+    return result != LINES_SAME || *row->is.other;
+}
+
+/* 1, 0, or -EINTR. */
+static int contains_text(struct list *list, const struct wb_save *save, int *ret)
+{
+    *ret = containing_after(list->containing, save);
+    if (*ret == -EINTR)
+        return *ret;
+    return *ret != 0 || save->number == 0;
+}
+
+static int list_versions(struct list *list, const struct wb_place *place)
+{
+    _cleanup_save_walk_ struct wb_save_walk *walk =
+        wb_save_walk_new(place->mount->root_fd, place->path, since, until);
+    g_autofree struct wb_control_version *oldest = NULL;
+    const struct wb_save *save;
+    int r = 0;
+
+    while (has_room(list) && (r = wb_save_walk_next(walk, &save)) == 0) {
+        struct row row = describe(save, list->show->directory ? NULL : list->show->name);
+        int contains, wanted = 1;
+        char cell[32];
+
+        if (list->containing) {
+            wanted = contains_text(list, save, &contains);
+            row.contains = &contains;
+            g_free(oldest);
+            oldest = g_memdup2(&save->oldest, sizeof(save->oldest));
+        }
+        if (wanted < 0)
+            break;
+        if (wanted && (list->containing || takes(list, save, &row, cell, sizeof(cell))))
+            put_row(list, &row);
+    }
+    if (list->containing && r == 1 && !since && !(until && !oldest))
+        containing_end(list->containing, oldest);
+    return r;
+}
+
+/* Fetches up to `limit` rows to the table or as JSON elements. Their number or -errno. */
+static int64_t list(const struct wb_place *place, const struct show *show, struct containing *containing)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+    struct list list = {.show = show, .table = json ? NULL : show_table(stdout, show), .builder = builder,
+                        .containing = containing};
+    int r;
+
+    lines_begin(&list.lines, place, show->name);
+    r = show->operations ? list_operations(&list, place) : list_versions(&list, place);
+    lines_clear(&list.lines);
     wb_progress_clear();
-    wb_table_free(table);
-    return r < 0 ? r : count;
+    wb_table_free(list.table);
+    if (list.same > 0) {
+        g_autofree char *versions = wb_text_count(list.same, "version", "versions");
+
+        printf("%s that changed no content: not shown (--operations shows all changes)\n", versions);
+    }
+    return r < 0 ? r : list.count + (int64_t)list.same;
 }
 
 /*
@@ -183,6 +292,19 @@ static bool times_are_known(const struct wb_place *place)
     return false;
 }
 
+/* Why the list is empty. */
+static const char *nothing(const struct wb_place *place)
+{
+    _cleanup_walk_ struct wb_version_walk *walk =
+        wb_version_walk_new(place->mount->root_fd, place->path, since, until, 0);
+    const struct wb_control_version *version;
+
+    if (!operations && wb_version_walk_next(walk, &version) == 0)
+        return "only changes of attributes recorded (--operations shows them)";
+    return since_text || until_text ? "nothing recorded in that time"
+                                    : "nothing recorded; it has not changed since the history began";
+}
+
 static void fail_directory(const char *path)
 {
     wb_cli_fail(path, "is a directory; --containing searches files ('%s --content' searches all below a directory)",
@@ -193,7 +315,7 @@ static void show_path(const char *path, bool several, bool first)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
     g_autofree char *shown = wb_text_printable(path);
-    struct show show = {.verbose = verbose};
+    struct show show = {.verbose = verbose, .operations = operations};
     bool directory = false;
     int64_t r;
 
@@ -205,6 +327,7 @@ static void show_path(const char *path, bool several, bool first)
         return;
     }
     show.directory = directory;
+    show.now = isatty(STDOUT_FILENO) ? wb_mount_now(place->mount) : 0;
     show.name = strrchr(place->path, '/') ? strrchr(place->path, '/') + 1 : place->path;
     if (several)
         printf("%s%s:\n", first ? "" : "\n", shown);
@@ -216,15 +339,14 @@ static void show_path(const char *path, bool several, bool first)
     if (r < 0)
         fail(path, r);
     else if (r == 0 && !text)
-        printf("%s: nothing recorded%s\n", shown,
-               since_text || until_text ? " in that time" : "; it has not changed since the history began");
+        printf("%s: %s\n", shown, nothing(place));
 }
 
 static void show_path_json(const char *path)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
     g_autoptr(JsonBuilder) builder = json_builder_new();
-    struct show show = {0};
+    struct show show = {.operations = operations};
     bool directory, known;
     int64_t r;
 

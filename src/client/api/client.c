@@ -205,8 +205,8 @@ int wb_time_resolve(struct wb_client *client, const char *path, const char *text
         return wb_client_fail(text, -EINVAL, "this snapshot does not cover the path; use its time instead");
     if (r < 0)
         return wb_client_fail(text, -EINVAL, "neither a time nor a snapshot here");
-    if (time.kind == WB_TIME_CHANGE) {
-        r = wb_moment_before_change(client->mount, inside, time.change, &moment, &why);
+    if (time.kind != WB_TIME_INSTANT) {
+        r = wb_moment_before(client->mount, inside, &time, &moment, &why);
         if (r < 0)
             return wb_client_fail(path, r, why.text);
         time.instant = moment.when;

@@ -3,6 +3,7 @@
 
 #include "client/fd.h"
 #include "client/path.h"
+#include "client/saves.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 /* ---- versions ------------------------------------------------------------------------------------ */
 
 struct wb_version_iter {
-    struct wb_version_walk *walk;
+    struct wb_save_walk *walk;
     struct wb_version_info info;
     char *path; /* as the caller gave it */
 };
@@ -26,23 +27,26 @@ int wb_version_begin(struct wb_client *client, const char *path, int64_t since, 
     if (r < 0)
         return r;
     *ret = g_new0(struct wb_version_iter, 1);
-    (*ret)->walk = wb_version_walk_new(client->mount->root_fd, inside, since, until, 0);
+    (*ret)->walk = wb_save_walk_new(client->mount->root_fd, inside, since, until);
     (*ret)->path = g_strdup(path);
     return 0;
 }
 
-static void fill_version(struct wb_version_info *info, const struct wb_control_version *version)
+static void fill_version(struct wb_version_info *info, const struct wb_save *save)
 {
-    *info = (struct wb_version_info){.when = version->when, .number = version->change, .operation = "", .command = "",
-                                     .name = "", .other = "", .detail = ""};
+    const struct wb_control_version *version = &save->newest;
+
+    *info = (struct wb_version_info){.when = version->when, .number = save->number, .operation = "", .command = "",
+                                     .name = "", .other = "", .detail = "", .began = save->oldest.when,
+                                     .operations = save->operations};
     if (version->flags & WB_CONTROL_VERSION_WITHHELD) {
         info->flags = WB_VERSION_WITHHELD;
         return;
     }
-    info->operation = version->op_name;
-    info->existed = version->existed_before;
+    info->operation = wb_save_operation(save);
+    info->existed = save->oldest.existed_before;
     info->exists = version->exists_after;
-    info->size_before = version->size_before;
+    info->size_before = save->oldest.size_before;
     info->size = version->size_after;
     info->uid = version->uid;
     info->gid = version->gid;
@@ -51,6 +55,11 @@ static void fill_version(struct wb_version_info *info, const struct wb_control_v
     info->name = version->name;
     info->other = version->other;
     info->detail = version->detail;
+    /* Of several changes: the name after them. */
+    if (save->operations > 1 && version->exists_after) {
+        info->name = strcmp(version->op_name, "rename") == 0 && *version->other ? version->other : version->name;
+        info->other = "";
+    }
     if (version->flags & WB_CONTROL_VERSION_GAP) {
         info->flags = WB_VERSION_GAP | (version->flags & WB_CONTROL_VERSION_OPEN ? WB_VERSION_GAP_OPEN : 0);
         info->operation = "gap";
@@ -59,23 +68,21 @@ static void fill_version(struct wb_version_info *info, const struct wb_control_v
         info->flags = WB_VERSION_THINNED;
         info->since = version->thinned_since;
     }
-    if (version->length > 0 && !(version->flags & WB_CONTROL_VERSION_GAP)) {
-        info->offset = version->offset;
-        info->length = version->length;
-    }
+    info->offset = save->from;
+    info->length = save->to - save->from;
 }
 
 int wb_version_next(struct wb_version_iter *iter, const struct wb_version_info **ret)
 {
-    const struct wb_control_version *version;
-    int r = wb_version_walk_next(iter->walk, &version);
+    const struct wb_save *save;
+    int r = wb_save_walk_next(iter->walk, &save);
 
     if (r < 0)
         return wb_client_fail(iter->path, r, r == -ENOENT ? "no such file or directory, now or at any time recorded"
                                                           : NULL);
     if (r > 0)
         return 1;
-    fill_version(&iter->info, version);
+    fill_version(&iter->info, save);
     *ret = &iter->info;
     return 0;
 }
@@ -83,7 +90,7 @@ int wb_version_next(struct wb_version_iter *iter, const struct wb_version_info *
 struct wb_version_iter *wb_version_end(struct wb_version_iter *iter)
 {
     if (iter) {
-        wb_version_walk_free(iter->walk);
+        wb_save_walk_free(iter->walk);
         g_free(iter->path);
         g_free(iter);
     }

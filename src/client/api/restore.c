@@ -124,13 +124,14 @@ static int check_present(const struct wb_client *client, const char *path, const
 static int find_moment(const struct wb_client *client, const char *path, const char *inside, const int64_t *when,
                        const struct wb_control_hello *hello, struct wb_moment *ret)
 {
+    static const struct wb_time newest = {.kind = WB_TIME_VERSION, .number = 1};
     struct wb_error why = {""};
     int r = when ? wb_client_time(client, path, *when, hello) : 0;
 
     if (r < 0)
         return r;
     r = when ? wb_moment_at(client->mount, inside, *when, ret, &why)
-             : wb_moment_before_change(client->mount, inside, 1, ret, &why);
+             : wb_moment_before(client->mount, inside, &newest, ret, &why);
     if (r < 0)
         return wb_client_fail(path, r, why.text);
     /* The change may be the first one of all. */

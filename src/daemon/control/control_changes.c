@@ -406,7 +406,8 @@ static bool add_listed(struct page *page, const struct wb_listed_change *listed,
         .existed_before = listed->existed_before,
         .exists_after = listed->exists_after,
         .actor = listed->actor,
-        .flags = (listed->at.unknown ? WB_CONTROL_CHANGE_UNKNOWN : 0) | (listed->linked ? WB_CONTROL_CHANGE_LINKED : 0),
+        .flags = (listed->at.unknown ? WB_CONTROL_CHANGE_UNKNOWN : 0) |
+                 (listed->linked ? WB_CONTROL_CHANGE_LINKED : 0) | (listed->begins ? WB_CONTROL_CHANGE_BEGINS : 0),
     };
     size_t used = 1; /* "" */
 

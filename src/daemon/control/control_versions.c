@@ -58,14 +58,17 @@ static bool continues(const struct wb_paged *paged, const struct wb_paged *other
 /* The next version, also one that is not asked for: 0, WB_END or -errno. */
 static int step(struct wb_session *session, struct walk *walk, struct wb_version *version)
 {
+    struct wb_save_mark mark;
     struct wb_object object;
     int r;
 
     while ((r = wb_versions_next(walk->versions, version)) == WB_DAMAGED)
         /* Changes in a damaged record are lost; those before and after it are reported. */
         wb_past_result_of_tool(session, -EIO);
-    if (r == 0 && wb_versions_is_plain(walk->versions, &object))
-        wb_milestone_walk_met(walk->milestones, object, version->when, version->change);
+    if (r == 0 && wb_versions_is_plain(walk->versions, &object)) {
+        mark = wb_versions_mark(walk->versions);
+        wb_milestone_walk_met(walk->milestones, object, version, &mark);
+    }
     return r;
 }
 
@@ -75,13 +78,14 @@ static int step(struct wb_session *session, struct walk *walk, struct wb_version
  */
 static int leap(struct walk *walk, struct wb_version *version, int64_t later, uint32_t until)
 {
+    struct wb_save_mark mark;
     uint32_t change;
     int64_t when;
 
-    if (!wb_milestone_walk_leap(walk->milestones, version->change, until, later, &when, &change))
+    if (!wb_milestone_walk_leap(walk->milestones, version->change, until, later, &when, &change, &mark))
         return 0;
-    *version = (struct wb_version){.when = when, .change = change};
-    return wb_versions_pass(walk->versions, when, change);
+    *version = (struct wb_version){.when = when, .change = change, .save = mark.save};
+    return wb_versions_pass(walk->versions, when, change, &mark);
 }
 
 /* The next version that is asked for: 0, WB_END or -errno. */
@@ -133,6 +137,7 @@ static void add_listed(const struct wb_request *request, const struct wb_version
         .size_before = version->size_before,
         .size_after = version->size_after,
         .change = version->change,
+        .save = version->save,
         .op = version->op,
         .existed_before = version->existed_before,
         .exists_after = version->exists_after,
@@ -285,7 +290,7 @@ static void censor(const struct page *page, const struct wb_version *version, st
     r = may_show(page, version);
     if (r != 1)
         *out = (struct wb_control_version){
-            .when = out->when, .change = out->change, .flags = WB_CONTROL_VERSION_WITHHELD};
+            .when = out->when, .change = out->change, .save = out->save, .flags = WB_CONTROL_VERSION_WITHHELD};
     if (r != 1 || !*version->other || is_asked(page->walk, version->other_dir, version->other))
         return;
     if (wb_past_perm_check(page->perm, page->request, &other, version->when) != 1)
@@ -309,6 +314,7 @@ static int fill_page(const struct page *page, struct wb_control *out)
         out->count++;
     }
     walk->cursor += out->count;
+    out->flags |= WB_CONTROL_VERSIONS_COUNTED;
     /* Versions found before an error are returned first; the next request gets the error again. A walk that was given
      * up amid a step cannot go on. */
     return r == WB_END || (out->count > 0 && r != -EINTR) ? 0 : r;

@@ -14,6 +14,7 @@
 struct milestone {
     int64_t when;
     int64_t position;
+    struct wb_save_mark mark; /* `save` counts from that of the list's first milestone */
 };
 
 struct list {
@@ -39,6 +40,7 @@ struct wb_milestone_walk {
     struct milestone first; /* the list's when the walk met the first version */
     bool has_place;         /* the walk has met `first` */
     int64_t base;           /* number of a version minus its position */
+    uint32_t save_base;     /* the same of its save, modulo 2^32 */
     GArray *ahead;          /* of struct milestone, with numbers as positions: met before `first` */
 };
 
@@ -97,11 +99,11 @@ static GList *find(struct wb_milestones *all, const struct wb_milestone_walk *wa
     return NULL;
 }
 
-/* A list that begins with the version `when`, in the place of the one there may be. */
+/* A list that begins with the version `met`, in the place of the one there may be. */
 static struct list *make(struct wb_milestones *all, const struct wb_milestone_walk *walk, struct wb_object object,
-                         int64_t when)
+                         const struct milestone *met)
 {
-    struct milestone first = {.when = when};
+    struct milestone first = {.when = met->when, .mark = met->mark};
     struct list *list = g_new0(struct list, 1);
     GList *link = find(all, walk, object);
 
@@ -109,6 +111,7 @@ static struct list *make(struct wb_milestones *all, const struct wb_milestone_wa
         list_unref(link->data);
         g_queue_delete_link(&all->lists, link);
     }
+    first.mark.save = 0;
     list->references = 1;
     list->dir = walk->dir;
     list->object = object;
@@ -173,12 +176,12 @@ struct wb_milestone_walk *wb_milestone_walk_free(struct wb_milestone_walk *walk)
 }
 
 /* The first version that counts: of whichever list there is. */
-static void begin(struct wb_milestone_walk *walk, struct wb_object object, int64_t when)
+static void begin(struct wb_milestone_walk *walk, struct wb_object object, const struct milestone *met)
 {
     GList *link = find(walk->all, walk, object);
 
     if (!link) {
-        use(walk, make(walk->all, walk, object, when));
+        use(walk, make(walk->all, walk, object, met));
         return;
     }
     g_queue_unlink(&walk->all->lists, link);
@@ -187,54 +190,58 @@ static void begin(struct wb_milestone_walk *walk, struct wb_object object, int64
 }
 
 /* The version with that number is the list's first one: those that were met before it precede it. */
-static void take_place(struct wb_milestone_walk *walk, uint32_t change)
+static void take_place(struct wb_milestone_walk *walk, const struct milestone *met)
 {
     walk->has_place = true;
-    walk->base = (int64_t)change - walk->first.position;
+    walk->base = met->position - walk->first.position;
+    walk->save_base = met->mark.save - walk->first.mark.save;
     for (guint i = walk->ahead->len; i-- > 0;) {
         struct milestone one = g_array_index(walk->ahead, struct milestone, i);
 
         one.position -= walk->base;
+        one.mark.save -= walk->save_base;
         add(walk->list, one);
     }
     g_array_set_size(walk->ahead, 0);
 }
 
 /* With the lock held. */
-static void met(struct wb_milestone_walk *walk, struct wb_object object, int64_t when, uint32_t change)
+static void met(struct wb_milestone_walk *walk, struct wb_object object, struct milestone one)
 {
-    struct milestone one = {when, change};
+    int64_t when = one.when;
 
     if (!walk->list)
-        begin(walk, object, when);
+        begin(walk, object, &one);
     if (!wb_object_equal(object, walk->list->object))
         return;
     /* The version that the list begins with is none any more: the change failed after all. */
     if (!walk->has_place && when < walk->first.when)
-        use(walk, make(walk->all, walk, object, when));
+        use(walk, make(walk->all, walk, object, &one));
     if (!walk->has_place && when == walk->first.when)
-        take_place(walk, change);
+        take_place(walk, &one);
     if (walk->has_place) {
         one.position -= walk->base;
+        one.mark.save -= walk->save_base;
         add(walk->list, one);
     } else if (walk->ahead->len == 0 ||
-               change >= g_array_index(walk->ahead, struct milestone, walk->ahead->len - 1).position + STEP) {
+               one.position >= g_array_index(walk->ahead, struct milestone, walk->ahead->len - 1).position + STEP) {
         g_array_append_val(walk->ahead, one);
     }
 }
 
-void wb_milestone_walk_met(struct wb_milestone_walk *walk, struct wb_object object, int64_t when, uint32_t change)
+void wb_milestone_walk_met(struct wb_milestone_walk *walk, struct wb_object object, const struct wb_version *version,
+                           const struct wb_save_mark *mark)
 {
-    if (when > walk->settled)
+    if (version->when > walk->settled || version->save == 0)
         return;
     pthread_mutex_lock(&walk->all->lock);
     if (walk->epoch == walk->all->epoch)
-        met(walk, object, when, change);
+        met(walk, object, (struct milestone){version->when, version->change, *mark});
     pthread_mutex_unlock(&walk->all->lock);
 }
 
 bool wb_milestone_walk_leap(struct wb_milestone_walk *walk, uint32_t at, uint32_t until, int64_t later,
-                            int64_t *ret_when, uint32_t *ret_change)
+                            int64_t *ret_when, uint32_t *ret_change, struct wb_save_mark *ret_mark)
 {
     struct milestone found = {0};
     guint low = 0;
@@ -258,5 +265,7 @@ bool wb_milestone_walk_leap(struct wb_milestone_walk *walk, uint32_t at, uint32_
         return false;
     *ret_when = found.when;
     *ret_change = (uint32_t)(found.position + walk->base);
+    *ret_mark = found.mark;
+    ret_mark->save += walk->save_base;
     return true;
 }

@@ -30,12 +30,16 @@ struct wb_milestone_walk *wb_milestone_walk_new(struct wb_milestones *all, struc
                                                 int64_t settled);
 struct wb_milestone_walk *wb_milestone_walk_free(struct wb_milestone_walk *walk);
 
-/* The walk has met a version of `object`, with `when` and `change` as in struct wb_version; wb_versions_is_plain. */
-void wb_milestone_walk_met(struct wb_milestone_walk *walk, struct wb_object object, int64_t when, uint32_t change);
+/*
+ * The walk has met a version of `object`, with `when` and `change` as in struct wb_version; wb_versions_is_plain.
+ * `mark`: as wb_versions_mark returned it then. Versions that do not count (`save` 0) are passed over.
+ */
+void wb_milestone_walk_met(struct wb_milestone_walk *walk, struct wb_object object, const struct wb_version *version,
+                           const struct wb_save_mark *mark);
 
 /*
  * The last known version after number `at` that is not after number `until` and is later than `later`. False: none is
  * known, or the walk has met none yet by which it knows its place.
  */
 bool wb_milestone_walk_leap(struct wb_milestone_walk *walk, uint32_t at, uint32_t until, int64_t later,
-                            int64_t *ret_when, uint32_t *ret_change);
+                            int64_t *ret_when, uint32_t *ret_change, struct wb_save_mark *ret_mark);

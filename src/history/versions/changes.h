@@ -28,6 +28,7 @@ struct wb_listed_change {
     bool existed_before, exists_after;
     uint32_t mode_before;
     uint64_t offset, length, size_before, size_after;
+    bool begins;              /* of content: the first change through an open file, or one by path */
     bool linked;              /* the object had, or may have had, other names than `at` and `other` */
     bool is_gap, gap_open;    /* not a change: nothing is known from gap_since until `when` or, if open, until now */
     int64_t gap_since;

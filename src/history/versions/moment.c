@@ -145,28 +145,33 @@ static int at_instant(struct wb_history *history, struct wb_revision *dir, const
     return entry_of(history, other, base, scope, ret);
 }
 
-static int before_change(struct wb_history *history, struct wb_revision *dir, const char *base, uint32_t change,
-                         struct wb_revision **ret)
+static int before_change(struct wb_versions *versions, uint32_t number, struct wb_revision **ret)
 {
-    struct wb_versions *versions = NULL;
     struct wb_version version = {0};
     int r;
 
-    if (change == 0)
+    do {
+        r = wb_versions_next(versions, &version);
+    } while (r == 0 && version.change < number);
+    return r == 0 ? wb_versions_before(versions, ret) : r == WB_END ? WB_ABSENT : r;
+}
+
+static int before(struct wb_history *history, struct wb_revision *dir, const char *base, const struct wb_time *time,
+                  struct wb_revision **ret)
+{
+    struct wb_versions *versions = NULL;
+    int r;
+
+    if (time->number == 0)
         return WB_ABSENT;
     r = wb_versions_open(history, dir, base, &versions);
     if (r < 0)
         return r;
-    do {
-        r = wb_versions_next(versions, &version);
-    } while (r == 0 && version.change < change);
-
+    r = time->kind == WB_TIME_CHANGE ? before_change(versions, time->number, ret)
+                                     : wb_versions_before_save(versions, time->number, ret);
     /* A damaged record may stand for one or more changes: older counts are not reliable. */
-    if (r == 0)
-        r = wb_versions_before(versions, ret);
-    else if (r > 0)
-        r = r == WB_END ? WB_ABSENT
-                        : wb_history_fail(-EIO, "a damaged record among the changes of \"%s\"", base);
+    if (r == WB_DAMAGED)
+        r = wb_history_fail(-EIO, "a damaged record among the changes of \"%s\"", base);
     wb_versions_free(versions);
     return r;
 }
@@ -178,5 +183,5 @@ int wb_revision_at(struct wb_history *history, struct wb_revision *dir, const ch
         return -ENOTDIR;
     if (time->kind == WB_TIME_INSTANT)
         return at_instant(history, dir, base, time->instant, scope, ret);
-    return before_change(history, dir, base, time->change, ret);
+    return before(history, dir, base, time, ret);
 }

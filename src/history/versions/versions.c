@@ -9,6 +9,7 @@
 #include "history/internal.h"
 #include "history/state/lookback.h"
 #include "history/state/path.h"
+#include "history/versions/saves.h"
 #include "history/versions/versions_walk.h"
 #include "store/object/catalog_path.h"
 #include "wayback/when.h"
@@ -29,6 +30,7 @@ struct wb_versions {
     struct wb_note note; /* the version last returned */
     bool damaged;        /* reported by the next call */
     uint32_t change;
+    struct wb_save_mark mark;
 };
 
 /* ---- where the walk begins ------------------------------------------------------------------- */
@@ -326,6 +328,10 @@ int wb_versions_next(struct wb_versions *versions, struct wb_version *ret)
     } while (versions->note.rank == 0);
 
     versions->note.version.change = ++versions->change;
+    if (!wb_object_is_none(versions->walk.self) && versions->note.version.kind != WB_KIND_ATTRIBUTES &&
+        !versions->note.version.is_gap)
+        versions->note.version.kind = WB_KIND_WHOLE;
+    wb_save_number(versions->history->store, &versions->mark, &versions->note.version);
     *ret = versions->note.version;
     return 0;
 }
@@ -342,7 +348,12 @@ bool wb_versions_is_plain(const struct wb_versions *versions, struct wb_object *
     return true;
 }
 
-int wb_versions_pass(struct wb_versions *versions, int64_t when, uint32_t change)
+struct wb_save_mark wb_versions_mark(const struct wb_versions *versions)
+{
+    return versions->mark;
+}
+
+int wb_versions_pass(struct wb_versions *versions, int64_t when, uint32_t change, const struct wb_save_mark *mark)
 {
     struct wb_walk *walk = &versions->walk;
     int64_t next, names;
@@ -367,6 +378,7 @@ int wb_versions_pass(struct wb_versions *versions, int64_t when, uint32_t change
     memset(&versions->note, 0, sizeof(versions->note));
     versions->damaged = false;
     versions->change = change;
+    versions->mark = *mark;
     return MIN(r, 0);
 }
 
@@ -385,11 +397,11 @@ static int dir_at(struct wb_versions *versions, struct wb_object dir, int64_t wh
     return wb_lookback_dir(versions->history, dir, when, ret);
 }
 
-int wb_versions_before(struct wb_versions *versions, struct wb_revision **ret)
+/* The state before the change of which `note` is. */
+static int before(struct wb_versions *versions, const struct wb_note *note, struct wb_revision **ret)
 {
     struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     const struct wb_walk *walk = &versions->walk;
-    const struct wb_note *note = &versions->note;
     struct wb_object at = note->before_dir;
     int64_t when = note->version.when - 1;
     const char *name = note->before_name;
@@ -410,4 +422,29 @@ int wb_versions_before(struct wb_versions *versions, struct wb_revision **ret)
     }
     r = dir_at(versions, at, when, &dir);
     return r == 0 ? wb_revision_child(versions->history, dir, name, ret) : r;
+}
+
+int wb_versions_before(struct wb_versions *versions, struct wb_revision **ret)
+{
+    return before(versions, &versions->note, ret);
+}
+
+int wb_versions_before_save(struct wb_versions *versions, uint32_t number, struct wb_revision **ret)
+{
+    g_autofree struct wb_note *first = g_try_new0(struct wb_note, 1);
+    struct wb_version version = {0};
+    int r;
+
+    if (!first)
+        return -ENOMEM;
+    while ((r = wb_versions_next(versions, &version)) == 0 && version.save <= number) {
+        if (version.save == number)
+            *first = versions->note;
+        /* Of a directory always: its place is known only while the walk is there. */
+        if (version.save == number && versions->mark.first && versions->mark.kind != WB_KIND_CONTENT)
+            return before(versions, first, ret);
+    }
+    if (r < 0 || r == WB_DAMAGED)
+        return r;
+    return first->rank == 0 ? WB_ABSENT : before(versions, first, ret);
 }

@@ -230,6 +230,15 @@ static unsigned slot_rank(const struct wb_lineage *lineage)
     return lineage->follows ? RANK_FORMER : RANK_NAME;
 }
 
+static enum wb_change_kind kind_of_slot(const struct wb_record *record, const struct wb_slot *slot)
+{
+    if (record->op == WB_OP_RESTORE || record->op == WB_OP_FORGET)
+        return WB_KIND_WHOLE;
+    if (slot->present)
+        return wb_slot_gains(record, slot) ? WB_KIND_REPLACED : WB_KIND_LOST;
+    return slot->from_length > 0 ? WB_KIND_ARRIVED : WB_KIND_BORN;
+}
+
 /* The object of a slot's name changed, as the lineage sees it (its state is still that after the change). */
 static void wb_note_slot(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
                          const struct wb_slot *slot)
@@ -238,6 +247,7 @@ static void wb_note_slot(struct wb_note *note, const struct wb_lineage *lineage,
 
     if (!begin(note, slot_rank(lineage), record))
         return;
+    version->kind = kind_of_slot(record, slot);
     set_place(note, lineage->dir, lineage->name, strlen(lineage->name));
     if (slot->from_length > 0)
         set_other(version, slot->from_dir, slot->from_name, slot->from_length);
@@ -264,6 +274,7 @@ static void wb_note_arrival(struct wb_note *note, const struct wb_lineage *linea
 
     if (!begin(note, slot_rank(lineage), record))
         return;
+    version->kind = WB_KIND_ARRIVED;
     set_place(note, slot->from_dir, slot->from_name, slot->from_length);
     set_other(version, lineage->dir, lineage->name, strlen(lineage->name));
     version->object = lineage->object;
@@ -301,6 +312,7 @@ static void note_gap(struct wb_note *note, const struct wb_lineage *lineage, con
         set_place(note, lineage->dir, lineage->name, strlen(lineage->name));
     version->object = lineage ? lineage->object : WB_OBJECT_NONE;
     version->existed_before = version->exists_after = 1;
+    version->kind = WB_KIND_GAP;
     version->is_gap = true;
     version->gap_since = record->gap.since;
     version->gap_open = record->flags & WB_RECORD_OPEN;
@@ -319,12 +331,22 @@ static void note_joined(struct wb_note *note, const struct wb_record *record)
     if (note->rank == 0 || (version->thinned_since > 0 && version->thinned_since < record->change))
         return;
     version->thinned_since = record->change;
+    if (version->kind != WB_KIND_ATTRIBUTES || sets_size(record))
+        version->kind = WB_KIND_WHOLE;
     version->mode_before = attrs->mode;
     version->size_before = size_of(attrs);
     if (record->type == WB_REC_DATA)
         widen(version, record->data.offset, record->data.length);
     else if (record->type == WB_REC_ATTR && record->flags & WB_RECORD_STAGE)
         widen(version, record->attr.offset, record->attr.length);
+}
+
+/* Of a change of content with the size and range that are known so far. */
+static enum wb_change_kind kind_of_content(const struct wb_version *version, const struct wb_record *record)
+{
+    if (version->size_after == 0 && version->size_before > 0)
+        return WB_KIND_EMPTIED;
+    return version->length > 0 || version->size_after != version->size_before ? WB_KIND_CONTENT : WB_KIND_ATTRIBUTES;
 }
 
 /* DATA, XATTR or ATTR of the lineage's object, NULL: the root itself. */
@@ -366,6 +388,9 @@ static void note_object(struct wb_note *note, const struct wb_lineage *lineage, 
             record->type == WB_REC_DATA ? record->data.size_after : record->attr.size_after;
         widen(version, record->type == WB_REC_DATA ? record->data.offset : record->attr.offset,
               record->type == WB_REC_DATA ? record->data.length : record->attr.length);
+        version->kind = kind_of_content(version, record);
+        version->begins = record->flags & (WB_RECORD_BEGINS | WB_RECORD_STAGE);
+        version->began = record->type == WB_REC_ATTR ? record->attr.begin : 0;
     }
     if (record->type == WB_REC_XATTR)
         set_text(version->detail, record->xattr.name, record->xattr.name_length);
@@ -382,6 +407,7 @@ static void note_entry(struct wb_note *note, struct wb_object dir, const struct 
     /* A rename inside the directory is described from the name that lost the object. */
     if (record->name.count == 2 && slot->from_length > 0 && record->name.slots[1].from_length == 0)
         slot = &record->name.slots[1];
+    version->kind = WB_KIND_WHOLE;
     version->dir = dir;
     set_text(version->name, slot->name, slot->name_length);
     if (slot->to_length > 0)

@@ -488,9 +488,13 @@ START_TEST(changes_are_counted_back)
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         snprintf(text, sizeof(text), "~%u", counts[i]);
         ck_assert_int_eq(wb_time_parse(text, NOW, &time), 0);
-        ck_assert_int_eq(time.kind, WB_TIME_CHANGE);
-        ck_assert_uint_eq(time.change, counts[i]);
+        ck_assert_int_eq(time.kind, WB_TIME_VERSION);
+        ck_assert_uint_eq(time.number, counts[i]);
         ck_assert_int_eq(time.relative, 1);
+        snprintf(text, sizeof(text), "~~%u", counts[i]);
+        ck_assert_int_eq(wb_time_parse(text, NOW, &time), 0);
+        ck_assert_int_eq(time.kind, WB_TIME_CHANGE);
+        ck_assert_uint_eq(time.number, counts[i]);
     }
 }
 END_TEST
