@@ -107,6 +107,8 @@ static int fetch(struct wb_change_walk *walk)
             return r;
         if (!(request->flags & WB_CONTROL_CHANGES_BUILDING))
             break;
+        if (walk->options.no_wait)
+            return -EAGAIN;
         if (request->cursor != built)
             since = waits;
         else if (waits - since > BUILD_PATIENCE)

@@ -20,12 +20,13 @@ struct wb_change_walk_options {
     bool by_user;
     uint32_t uid;
     const char *const *commands; /* ends with NULL: only changes by commands that contain one of these; or NULL */
+    bool no_wait;                /* -EAGAIN instead of waiting while the timeline is being built */
 };
 
 struct wb_change_walk *wb_change_walk_new(const struct wb_mount *mount, const char *path,
                                           const struct wb_change_walk_options *options);
 struct wb_change_walk *wb_change_walk_free(struct wb_change_walk *walk);
-/* 0, 1 at the end, or -errno. Waits while the timeline is being built, and says so. */
+/* 0, 1 at the end, or -errno. Waits while the timeline is being built, and says so (see no_wait). */
 int wb_change_walk_next(struct wb_change_walk *walk, struct wb_change *ret);
 
 static inline void wb_change_walk_freep(struct wb_change_walk **walk)

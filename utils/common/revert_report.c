@@ -258,17 +258,25 @@ static void note_removal(void *data, const struct revert_event *event)
     }
 }
 
+char *wb_revert_loss(uint64_t overwritten, uint64_t removed)
+{
+    g_autofree char *count = wb_text_count(removed, "name that did", "names that did");
+    g_autofree char *files = wb_text_count(overwritten, "file", "files");
+
+    if (overwritten > 0 && removed > 0)
+        return g_strdup_printf("this overwrites %s and removes %s not exist then", files, count);
+    if (overwritten > 0)
+        return g_strdup_printf("this overwrites %s", files);
+    return removed > 0 ? g_strdup_printf("this removes %s not exist then", count) : NULL;
+}
+
 static bool ask(const struct wb_revert_report *report, const struct removal *removal)
 {
-    g_autofree char *count = wb_text_count(removal->count, "name that did", "names that did");
-    g_autofree char *files = wb_text_count(removal->overwritten, "file", "files");
+    g_autofree char *loss = wb_revert_loss(removal->overwritten, removal->count);
     char answer[16] = "";
 
     fflush(stdout);
-    if (removal->overwritten > 0)
-        fprintf(stderr, "%s: this overwrites %s and removes %s not exist then\n", wb_cli_name(), files, count);
-    else
-        fprintf(stderr, "%s: this removes %s not exist then\n", wb_cli_name(), count);
+    fprintf(stderr, "%s: %s\n", wb_cli_name(), loss);
     for (guint i = 0; i < removal->names->len; i++)
         fprintf(stderr, "    %s\n", (const char *)removal->names->pdata[i]);
     if (removal->count > removal->names->len)

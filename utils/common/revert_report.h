@@ -30,6 +30,9 @@ void wb_revert_report_end(const struct wb_revert_report *report, const struct re
 /* Whether any action was (with `dry`: would be) done. */
 bool wb_revert_did_anything(const struct revert_result *result);
 
+/* "this overwrites 1 file and removes 2 names that did not exist then"; g_free. NULL: nothing is lost. */
+char *wb_revert_loss(uint64_t overwritten, uint64_t removed);
+
 /*
  * Where standard input and standard error are a terminal, and the request would remove files: lists them, and asks.
  * True: go on. False after an error line.
