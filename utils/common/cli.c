@@ -77,7 +77,8 @@ static const char *name_of_call(const struct wb_cli *cli, const char *argument)
 /* As in the table of verbs of the program `wayback`. */
 static const struct {
     const char *tool, *call;
-} calls[] = {{"vcompact", "wayback pack"},   {"vconfig", "wayback config"},    {"vdf", "wayback usage"},
+} calls[] = {{"vbrowse", "wayback browse"},  {"vcompact", "wayback pack"},    {"vconfig", "wayback config"},
+             {"vdf", "wayback usage"},
              {"vdiff", "wayback diff"},      {"vdisable", "wayback disable"},  {"vdump", "wayback dump"},
              {"venable", "wayback enable"},  {"vextract", "wayback extract"},  {"vfind", "wayback find"},
              {"vfsck", "wayback check"},     {"vlog", "wayback log"},          {"vprune", "wayback forget"},
