@@ -31,6 +31,8 @@ struct restored {
 
 /* What a dry run said. */
 struct plan {
+    char *top;          /* the directory that paths are shown below */
+    GHashTable *seen;   /* a directory may be restored with each of several paths */
     GPtrArray *actions; /* printable lines, the first ones */
     GPtrArray *removed; /* printable names, the first ones */
     uint64_t count, removals, overwritten;
@@ -54,9 +56,11 @@ static void group_free(void *data)
     g_free(group);
 }
 
-static void plan_init(struct plan *plan)
+static void plan_init(struct plan *plan, const struct browse *browse)
 {
-    *plan = (struct plan){.actions = g_ptr_array_new_with_free_func(g_free),
+    *plan = (struct plan){.top = browse_top(browse),
+                          .seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL),
+                          .actions = g_ptr_array_new_with_free_func(g_free),
                           .removed = g_ptr_array_new_with_free_func(g_free)};
 }
 
@@ -64,6 +68,8 @@ static void plan_clear(struct plan *plan)
 {
     g_ptr_array_unref(plan->actions);
     g_ptr_array_unref(plan->removed);
+    g_hash_table_unref(plan->seen);
+    g_free(plan->top);
     g_free(plan->op);
     g_free(plan->error);
 }
@@ -74,9 +80,17 @@ static void note_action(struct plan *plan, JsonObject *action)
 {
     const char *word = document_word(action, "action");
     g_autofree char *path = document_text(action, "path");
-    g_autofree char *printable = path ? wb_text_printable(path) : NULL;
+    g_autofree char *printable = NULL;
+    g_autofree char *row = NULL;
+    const char *shown = path;
 
-    if (!word || !printable)
+    if (!word || !path)
+        return;
+    if (wb_path_below(path, plan->top, &shown) && !*shown)
+        shown = ".";
+    printable = wb_text_printable(shown);
+    row = g_strdup_printf("  %-8s %s", word, printable);
+    if (!g_hash_table_add(plan->seen, g_strdup(row)))
         return;
     plan->count++;
     plan->overwritten += strcmp(word, "rewrite") == 0;
@@ -86,7 +100,7 @@ static void note_action(struct plan *plan, JsonObject *action)
         return;
     }
     if (plan->actions->len < LISTED_MAX)
-        g_ptr_array_add(plan->actions, g_strdup_printf("  %-8s %s", word, printable));
+        g_ptr_array_add(plan->actions, g_steal_pointer(&row));
 }
 
 static void note_document(void *data, const char *line)
@@ -166,8 +180,9 @@ static bool do_it(struct ui *ui, const char *label, const char *tool, const char
         g_array_append_val(pids, job.pid);
     if (done) {
         g_autofree char *first = g_strndup(job.output->str, strcspn(job.output->str, "\n"));
+        const char *summary = strstr(first, "): ");
 
-        ui_say(ui, "%s", first);
+        ui_say(ui, "%s", summary ? summary + 3 : first);
     } else if (job.stopped) {
         g_autofree char *last = job_last_line(&job);
 
@@ -237,9 +252,11 @@ static void add_to_group(GPtrArray *groups, int64_t when, char *path)
 static GPtrArray *make_groups(const struct browse *browse, const GPtrArray *targets)
 {
     GPtrArray *groups = g_ptr_array_new_with_free_func(group_free);
+    int64_t common = browse_common_time(browse, targets);
 
     for (guint i = 0; i < targets->len; i++) {
-        add_to_group(groups, browse_time_of(browse, targets->pdata[i]), browse_path_of(browse, targets->pdata[i]));
+        add_to_group(groups, common ? common : browse_time_of(browse, targets->pdata[i]),
+                     browse_path_of(browse, targets->pdata[i]));
     }
     return groups;
 }
@@ -316,7 +333,7 @@ static void restore_groups(struct ui *ui, const GPtrArray *targets, const GPtrAr
     if (done && targets->len > 1)
         ui_say(ui, "%u names restored; u undoes it", targets->len);
     else if (done)
-        ui_say(ui, "%s; u undoes it", ui->status);
+        ui_say(ui, "%s: %s; u undoes it", ((const struct browse_entry *)targets->pdata[0])->name, ui->status);
 }
 
 void action_restore(struct ui *ui)
@@ -330,7 +347,7 @@ void action_restore(struct ui *ui)
         return;
     groups = make_groups(ui->browse, targets);
     heading = heading_of(targets, groups);
-    plan_init(&plan);
+    plan_init(&plan, ui->browse);
     if (try_groups(ui, groups, &plan)) {
         if (plan.count == 0) {
             ui_say(ui, "nothing to do; it has not changed since then");
@@ -461,7 +478,7 @@ static bool undo_one(struct ui *ui, const char *path, const char *id)
     struct plan plan;
     bool done = false;
 
-    plan_init(&plan);
+    plan_init(&plan, ui->browse);
     if (try_it(ui, "vundo", "wayback undo", arguments, &plan) &&
         is_confirmed(ui, &plan, "Undo the last restore:", "Undo")) {
         g_autofree char *op = g_strconcat("--op=", plan.op ? plan.op : "", NULL);

@@ -178,6 +178,23 @@ bool browse_up(struct browse *browse)
     return true;
 }
 
+/* A directory that was gone, and is there again since a restore, is shown as it is now. */
+static void find_returned(struct browse *browse)
+{
+    for (guint i = 0; i < browse->levels->len; i++) {
+        struct browse_level *level = browse->levels->pdata[i];
+        struct stat st;
+
+        if (!level->gone || browse->when != WB_WHEN_PRESENT ||
+            fstatat(browse->mount->root_fd, level->path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+            continue;
+        g_free(level->source);
+        level->source = g_strdup(level->path);
+        level->moment = WB_WHEN_PRESENT;
+        level->gone = false;
+    }
+}
+
 void browse_reload(struct browse *browse)
 {
     struct browse_entry *entry = browse_current(browse);
@@ -188,6 +205,7 @@ void browse_reload(struct browse *browse)
     g_clear_pointer(&browse->search, g_free);
     browse_stop(browse);
     browse_changes_stop(browse);
+    find_returned(browse);
     browse_entries_begin(browse);
     browse_changes_begin(browse);
     if (browse->command_filter)

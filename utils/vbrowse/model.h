@@ -171,6 +171,9 @@ const struct browse_version *browse_version(const struct browse *browse);
 /* The state to which an entry is to be restored: of the chosen version, else that for which it stands; 0: none. */
 int64_t browse_time_of(const struct browse *browse, const struct browse_entry *entry);
 
+/* One time at which all of these were what they are to be restored to, so that one restore does it; 0: there is none. */
+int64_t browse_common_time(const struct browse *browse, const GPtrArray *entries);
+
 /* What the entry under the cursor was in a version. 0, or -errno with a line in `why`. */
 int browse_version_at(const struct browse *browse, const struct browse_version *version, struct wb_moment *ret,
                       struct wb_error *why);

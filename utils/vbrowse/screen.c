@@ -18,6 +18,7 @@ static struct {
     int errors;    /* what standard error was */
     int kept;      /* where it goes           */
     off_t taken;   /* so much of that was shown */
+    bool gone;     /* the terminal hung up    */
     attr_t styles[SCREEN_STYLES];
 } terminal = {.errors = -1, .kept = -1};
 
@@ -248,6 +249,7 @@ bool screen_wait(int fd, int milliseconds, bool *ret_fd)
     struct pollfd fds[2] = {{STDIN_FILENO, POLLIN, 0}, {fd, POLLIN, 0}};
     int r = poll(fds, fd >= 0 ? 2 : 1, milliseconds);
 
+    terminal.gone = r > 0 && fds[0].revents & (POLLHUP | POLLERR | POLLNVAL);
     if (ret_fd)
         *ret_fd = r > 0 && fd >= 0 && fds[1].revents;
     return r > 0 && fds[0].revents;
@@ -278,18 +280,12 @@ int screen_key(int milliseconds)
 
     if (key != SCREEN_KEY_NONE || milliseconds == 0)
         return key;
-    if (screen_wait(-1, milliseconds, NULL)) {
-        key = take_key();
-        /* The terminal is gone. */
-        if (key == SCREEN_KEY_NONE && !wb_cli_interrupted()) {
-            char byte;
-
-            if (read(STDIN_FILENO, &byte, 1) == 0)
-                raise(SIGHUP);
-        }
-        return key;
-    }
-    return take_key();
+    screen_wait(-1, milliseconds, NULL);
+    key = take_key();
+    /* As the kernel tells a session that its terminal is gone. */
+    if (key == SCREEN_KEY_NONE && terminal.gone)
+        raise(SIGHUP);
+    return key;
 }
 
 /* ---- a line, a question ----------------------------------------------------------------------------- */

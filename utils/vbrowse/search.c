@@ -88,16 +88,13 @@ void search_content(struct ui *ui)
     g_autofree char *text = ask(ui, "Files of which a version contains: ", NULL);
     g_autofree char *option = text ? g_strconcat("--content=", text, NULL) : NULL;
     g_autofree char *top = browse_top(browse);
-    g_autofree char *given = NULL;
     struct results results = {.ui = ui};
     struct job job = {.label = "searching", .tool = "vfind", .call = "wayback find", .line = add_result,
                       .data = &results};
 
     if (!text || !*text)
         return;
-    /* With ./ before it and / after it, it is no pattern. */
-    results.path = g_strconcat("./", browse_level(browse)->path, NULL);
-    given = g_strconcat(results.path, g_str_has_suffix(results.path, "/") ? "" : "/", NULL);
+    results.path = browse_absolute(browse, browse_level(browse)->path);
     browse_stop(browse);
     browse_changes_stop(browse);
     g_clear_pointer(&browse->name_filter, g_free);
@@ -108,7 +105,7 @@ void search_content(struct ui *ui)
     browse->cursor = 0;
     browse->incomplete = false;
     browse_versions_begin(browse);
-    job.arguments = (const char *const[]){option, "--json", "--", given, NULL};
+    job.arguments = (const char *const[]){option, "--json", "--", results.path, NULL};
     job.directory = top;
     ui_draw(ui);
     job_run(&job);

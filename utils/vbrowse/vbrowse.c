@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vbrowse/ui.h"
+#include "client/fd.h"
 #include "client/path.h"
 #include "common/cli.h"
 #include "common/text.h"
@@ -34,29 +35,30 @@ static const struct wb_cli cli = {
 };
 
 static const char *const help_lines[] = {
-    "Entries are shown with deleted ones where they were; the versions of the entry under the cursor are beside or",
-    "below. Marks: + new, ~ changed (today, or since the time that is shown), D deleted, > moved away, * marked.",
+    "Marks: + new, ~ changed (today, or since the time that is shown),",
+    "       D deleted, > moved away, * marked by you",
     "",
-    "  arrows, PgUp, PgDn, Home, End   move the cursor (also j, k, g, G)",
-    "  Enter, Right    open a directory; go to the versions of a file; show the content of a version",
-    "  Left, Backspace the directory above; from the versions back to the entries",
-    "  Tab             the other pane",
-    "  d               differences: of a version to now, or to the version before (d again: the next kind)",
-    "  Space           mark or unmark an entry",
-    "  r               restore the marked entries, or the one under the cursor, to the version or time chosen;",
-    "                  a deleted one without a chosen version: as it was before it was deleted",
-    "  R               the same in another place: asks for a directory or a new name",
-    "  u               undo the last restore",
-    "  t               the directory at a time: 14:03, yesterday, 2h30m, a snapshot; empty: now",
-    "  T               the directory at the time of the version under the cursor",
-    "  n               back to now",
-    "  /               only names with this text (or a pattern: *.c)",
-    "  c               only what commands with this text changed",
-    "  s               search the content of all versions below this directory",
-    "  x               hide or show deleted entries",
-    "  Escape          stop reading; else remove the marks, the filters, the results of a search",
-    "  Ctrl-L, F5      read everything again",
-    "  q               quit",
+    "arrows, PgUp, PgDn, Home, End   move (also j, k, g, G)",
+    "Enter, Right     open a directory; the versions of a file; the content of a",
+    "                 version; a directory as at a version",
+    "Left, Backspace  the directory above; from the versions back to the entries",
+    "Tab              the other pane",
+    "d                differences of a version: to now, to the version before",
+    "Space            mark or unmark",
+    "r                restore what is marked, or under the cursor, to the version or",
+    "                 time chosen; a deleted name: as it was before its deletion",
+    "R                the same in another place",
+    "u                undo the last restore",
+    "t                the directory at a time: 14:03, yesterday, 2h, a snapshot",
+    "T                the directory at the time of the version under the cursor",
+    "n                back to now",
+    "/                only names with a text (or a pattern: *.c)",
+    "c                only what commands with a text changed",
+    "s                search the content of all versions in this directory",
+    "x                hide or show deleted entries",
+    "Escape           stop reading; else remove marks, results, filters",
+    "Ctrl-L, F5       read everything again",
+    "q                quit",
 };
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -300,7 +302,7 @@ static bool begin(struct ui *ui)
     g_autofree char *parent = wb_path_parent(place->path, &name);
     struct stat st;
 
-    if (wb_place_stat(place, &st) == 0 && (st.st_ino & UINT64_C(1) << 63)) {
+    if (wb_place_stat(place, &st) == 0 && (st.st_ino & WB_PAST_INODE)) {
         wb_cli_fail(place->given, "is a past state; name the present path, and give the time with --time");
         return false;
     }

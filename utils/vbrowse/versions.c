@@ -160,6 +160,39 @@ int64_t browse_time_of(const struct browse *browse, const struct browse_entry *e
     return level->moment != WB_WHEN_PRESENT ? level->moment : 0;
 }
 
+/* Whether an entry did not change from `when` until the time to which it is to be restored. */
+static bool is_same_since(const struct browse *browse, const struct browse_entry *entry, int64_t when)
+{
+    int64_t until = browse_time_of(browse, entry);
+    g_autofree char *path = browse_level(browse)->gone ? wb_path_join(browse_level(browse)->source, entry->name)
+                                                       : browse_path_of(browse, entry);
+    _cleanup_walk_ struct wb_version_walk *walk = NULL;
+    const struct wb_control_version *version;
+
+    if (until == when)
+        return true;
+    if (entry->first > when)
+        return false;
+    walk = wb_version_walk_new(browse->mount->root_fd, path, when + 1, until, 0);
+    return wb_version_walk_next(walk, &version) == 1;
+}
+
+int64_t browse_common_time(const struct browse *browse, const GPtrArray *entries)
+{
+    int64_t first = 0;
+
+    for (guint i = 0; i < entries->len; i++) {
+        int64_t when = browse_time_of(browse, entries->pdata[i]);
+
+        first = first ? MIN(first, when) : when;
+    }
+    for (guint i = 0; first && i < entries->len; i++) {
+        if (!is_same_since(browse, entries->pdata[i], first))
+            return 0;
+    }
+    return first;
+}
+
 int browse_version_at(const struct browse *browse, const struct browse_version *version, struct wb_moment *ret,
                       struct wb_error *why)
 {
