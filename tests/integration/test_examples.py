@@ -11,6 +11,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -157,6 +158,9 @@ class World:
             command = re.sub(r"\b[0-9a-f]{16}-[0-9a-f]{16}\b", undo.stem, command)
             command = command.replace("objects/2c/", f"objects/{undo.parent.name}/")
         command = re.sub(r"(?<=[ =])/(mnt|tmp)\b", rf"{self.root}/\1", command)
+        if command.startswith("vbrowse"):
+            # It needs a terminal for its output, too. script(1) passes the keys on.
+            command = f"TERM=xterm script -qec {shlex.quote(command)} /dev/null"
         if command.startswith("vdisable"):
             command = f"venable ~/Documents >/dev/null && {command}"
         return re.sub(r"\b(venable|vdisable)\b", rf"\1 --root {self.root}/system", command)
@@ -177,7 +181,7 @@ class World:
             bound[Path("/srv")] = self.root / "home/work"
         script = f"cd {cwd}; set -o pipefail; {command}\n"
         mine, theirs = pty.openpty()
-        os.write(mine, b"y\n")
+        os.write(mine, b"q" if self.command.startswith("vbrowse") else b"y\n")
         environment = self.clock.environment()
         environment.update(HOME=str(self.root / "home"), PATH=f"{self.root / 'bin'}:{environment['PATH']}", TZ="UTC",
                            WAYBACK_PAGER="cat", EDITOR="true")

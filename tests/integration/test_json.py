@@ -21,6 +21,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/json.md"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}[+-]\d\d:\d\d")
 EPOCH = re.compile(r"\d+\.\d{9}")
 EXACT = 1 << 53  # larger integers are changed by readers that use doubles
+WITHOUT = {"vbrowse"}  # on a terminal only
 ELSEWHERE = {"vsend", "vreceive", "venable", "vdisable"}  # what these do has tests of its own below
 ERRORS = {"error", "errors", "errors_left_out"}
 
@@ -317,7 +318,7 @@ def test_each_tool_that_works(scene):
             assert "error" not in document, command
             check_document(heading, document)
         seen.add(command[0].split(" ")[0])
-    assert seen >= set(TOOLS) - ELSEWHERE
+    assert seen >= set(TOOLS) - ELSEWHERE - WITHOUT
 
 
 def test_several_paths_are_as_many_lines(scene):
@@ -340,10 +341,10 @@ def test_each_tool_that_fails(scene):
         if command[:2] != ["wayback", "--check-config"]:
             assert error["message"].split("'")[0].encode() in plain.stderr, (command, plain)
         seen.add(command[0].split(" ")[0])
-    assert seen >= set(TOOLS) - {"vsend"}
+    assert seen >= set(TOOLS) - {"vsend"} - WITHOUT
 
 
-@pytest.mark.parametrize("tool", sorted(set(TOOLS) - {"vsend"}))
+@pytest.mark.parametrize("tool", sorted(set(TOOLS) - {"vsend"} - WITHOUT))
 def test_wrong_arguments(mount, tool):
     """vsnap and vstore have verbs; a wrong option is found before those."""
     for arguments in (["--no-such-option"], ["--json", "--no-such-option"]):
@@ -582,7 +583,7 @@ def test_names(scene, name):
 # ---- the rest of the page ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", sorted(set(TOOLS) - WITHOUT))
 def test_each_tool_has_it(mount, tool):
     verbs = {"vsnap": ("create", "list", "show", "diff", "view", "rename", "delete")}.get(tool, (None,))
     for verb in verbs:
@@ -592,5 +593,5 @@ def test_each_tool_has_it(mount, tool):
 
 
 def test_manual_pages_point_here():
-    for tool in TOOLS:
+    for tool in sorted(set(TOOLS) - WITHOUT):
         assert "docs/json.md" in (PAGE.parent / f"man/{tool}.1").read_text(encoding="utf-8"), tool

@@ -15,7 +15,7 @@ FLOORS = ["base", "time", "control", "format", "store", "capture", "history", "p
           "check", "transfer", "daemon"]
 TOOLS = ["vstat", "vdiff", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vlog", "vdump", "vfsck", "vcompact",
          "vdf", "vprune", "vstore", "vsend", "vreceive", "vstatus", "venable", "vdisable", "vconfig",
-         "vundo"]
+         "vundo", "vbrowse"]
 FUNCTION_LINES = 80
 # The licence, and words that are addresses by nature: the schema of a URI, not a place to download from.
 HOSTS = re.compile(r"https?://|git@|ftp://|\b[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|dev)/")

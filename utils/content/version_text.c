@@ -38,7 +38,8 @@ static char *gap(const struct wb_version_style *style, const struct wb_control_v
 }
 
 /* "write (thinned out since 2026-11-22 14:03:07)": the states since then were deleted; the one before is shown. */
-static void append_thinned(GString *text, const struct wb_version_style *style, const struct wb_control_version *version)
+static void append_thinned(GString *text, const struct wb_version_style *style,
+                           const struct wb_control_version *version)
 {
     char since[WB_WHEN_TEXT_MAX];
 

@@ -71,7 +71,7 @@ void browse_entries_begin(struct browse *browse)
     browse_versions_begin(browse);
 }
 
-/* Size and time of what is there. */
+/* Size and time of an existing entry. */
 static void look(const struct browse *browse, struct browse_entry *entry)
 {
     g_autofree char *path = wb_path_join(browse_level(browse)->source, entry->name);
@@ -124,7 +124,7 @@ enum browse_progress browse_entries_work(struct browse *browse)
     return BROWSE_MORE;
 }
 
-/* ---- what is shown ------------------------------------------------------------------------------ */
+/* ---- the list that is shown ------------------------------------------------------------------------------ */
 
 gint browse_entry_compare(gconstpointer a, gconstpointer b)
 {
@@ -150,7 +150,8 @@ bool browse_name_matches(const char *filter, const char *name)
 
 static bool is_shown(const struct browse *browse, const struct browse_entry *entry)
 {
-    if (browse->hide_gone && entry->ended)
+    if (entry->ended && !browse->search &&
+        (browse->gone == BROWSE_GONE_NONE || (entry->moved && browse->gone == BROWSE_GONE_DELETED)))
         return false;
     if (browse->name_filter && !browse_name_matches(browse->name_filter, entry->name))
         return false;

@@ -31,6 +31,9 @@ struct browse_entry {
 
 enum browse_mark { BROWSE_SAME, BROWSE_NEW, BROWSE_CHANGED, BROWSE_DELETED, BROWSE_MOVED };
 
+/* The names that are gone and are shown. Programs that save by renaming leave many that moved away. */
+enum browse_gone { BROWSE_GONE_DELETED, BROWSE_GONE_ALL, BROWSE_GONE_NONE, BROWSE_GONE_MODES };
+
 /* A directory on the way of the user. */
 struct browse_level {
     char *path;     /* plain, relative to the mount                                              */
@@ -67,7 +70,7 @@ struct browse {
     bool incomplete;    /* names may be missing                                 */
 
     char *name_filter, *command_filter, *search; /* NULL: none */
-    bool hide_gone;
+    enum browse_gone gone;
 
     int64_t since;        /* marks show changes after this time                 */
     GHashTable *changed;  /* names with such changes                            */
@@ -112,7 +115,7 @@ void browse_reload(struct browse *browse);
 /* A piece of work. */
 enum browse_progress browse_work(struct browse *browse);
 
-/* Stops reading; what was read remains. */
+/* Stops reading; the part that was read remains. */
 void browse_stop(struct browse *browse);
 
 /* ---- entries (entries.c) --------------------------------------------------------------------- */
@@ -171,7 +174,7 @@ const struct browse_version *browse_version(const struct browse *browse);
 /* The state to which an entry is to be restored: of the chosen version, else that for which it stands; 0: none. */
 int64_t browse_time_of(const struct browse *browse, const struct browse_entry *entry);
 
-/* One time at which all of these were what they are to be restored to, so that one restore does it; 0: there is none. */
+/* One time at which all of these had the state that they are to be restored to, so that one restore will do; or 0. */
 int64_t browse_common_time(const struct browse *browse, const GPtrArray *entries);
 
 /* What the entry under the cursor was in a version. 0, or -errno with a line in `why`. */

@@ -6,7 +6,7 @@
 
 /* From this width on, the two panes are side by side. */
 #define WIDE 120
-/* Widths of what is right of a name. */
+/* Widths of the columns after the name. */
 #define SIZE_COLUMNS 9
 #define TIME_COLUMNS 16
 #define AGE_COLUMNS 4
@@ -169,9 +169,10 @@ static void draw_rule(const struct ui *ui, const struct screen_area *area)
     const struct browse_entry *entry = browse_current(browse);
     g_autofree char *name = entry ? wb_text_printable(entry->name) : g_strdup("");
     g_autofree char *cut = wb_text_cut(name, (unsigned)MAX(area->width - 30, 8));
-    g_autofree char *text = !entry ? g_strdup("")
-                                   : g_strdup_printf("%s of %s (%u%s)", browse->version_directory ? "changes" : "versions",
-                                                     cut, browse->versions->len, browse->version_walk ? "+" : "");
+    const char *noun = browse->version_directory ? "changes" : "versions";
+    g_autofree char *text = entry ? g_strdup_printf("%s of %s (%u%s)", noun, cut, browse->versions->len,
+                                                    browse->version_walk ? "+" : "")
+                                  : g_strdup("");
 
     screen_rule(area, 0, ui->focus == UI_VERSIONS ? SCREEN_BOLD : SCREEN_PLAIN, text);
 }
@@ -205,8 +206,10 @@ static void draw_title(const struct ui *ui)
     append_filter(end, "name", browse->name_filter);
     append_filter(end, "command", browse->command_filter);
     append_filter(end, "containing", browse->search);
-    if (browse->hide_gone)
+    if (browse->gone == BROWSE_GONE_NONE)
         g_string_append(end, "  [deleted: hidden]");
+    else if (browse->gone == BROWSE_GONE_ALL)
+        g_string_append(end, "  [moved: shown]");
     if (browse->incomplete)
         g_string_append(end, "  (incomplete)");
     room = MAX(area.width - 9 - (int)wb_text_width(end->str), 10);
@@ -222,7 +225,7 @@ static void draw_title(const struct ui *ui)
     screen_line(&area, 0, SCREEN_TITLE, text->str);
 }
 
-/* Without a message: what is going on, or what the marks mean. */
+/* Without a message: the work that is under way, or the meaning of the marks. */
 static char *status_text(const struct ui *ui)
 {
     const struct browse *browse = ui->browse;
@@ -241,8 +244,8 @@ static char *status_text(const struct ui *ui)
         return g_strdup("looking for changes; Escape stops it");
     if (browse->search)
         return g_strdup("Escape goes back to the directory");
-    return g_strdup_printf("+ new, ~ changed since %s; D deleted, > moved away",
-                           wb_text_time(browse->since, false, since));
+    return g_strdup_printf("+ new, ~ changed since %s; D deleted%s", wb_text_time(browse->since, false, since),
+                           browse->gone == BROWSE_GONE_ALL ? ", > moved away" : "");
 }
 
 static void draw_status(const struct ui *ui)

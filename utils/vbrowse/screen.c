@@ -65,7 +65,7 @@ static void keep_errors(void)
         dup2(terminal.kept, STDERR_FILENO);
 }
 
-/* On a second signal: what can be done in a handler. */
+/* On a second signal. */
 static void last_words(void)
 {
     endwin();
@@ -282,7 +282,7 @@ int screen_key(int milliseconds)
         return key;
     screen_wait(-1, milliseconds, NULL);
     key = take_key();
-    /* As the kernel tells a session that its terminal is gone. */
+    /* The signal that the kernel sends to a session without a terminal. */
     if (key == SCREEN_KEY_NONE && terminal.gone)
         raise(SIGHUP);
     return key;

@@ -35,9 +35,8 @@ static const struct wb_cli cli = {
 };
 
 static const char *const help_lines[] = {
-    "Marks: + new, ~ changed (today, or since the time that is shown),",
+    "Marks: + new, ~ changed (since today 0:00, or since the time that is shown),",
     "       D deleted, > moved away, * marked by you",
-    "",
     "arrows, PgUp, PgDn, Home, End   move (also j, k, g, G)",
     "Enter, Right     open a directory; the versions of a file; the content of a",
     "                 version; a directory as at a version",
@@ -55,10 +54,9 @@ static const char *const help_lines[] = {
     "/                only names with a text (or a pattern: *.c)",
     "c                only what commands with a text changed",
     "s                search the content of all versions in this directory",
-    "x                hide or show deleted entries",
+    "x                show names that moved away, too; or no deleted names",
     "Escape           stop reading; else remove marks, results, filters",
-    "Ctrl-L, F5       read everything again",
-    "q                quit",
+    "Ctrl-L, F5: read everything again; q: quit",
 };
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -244,10 +242,20 @@ static bool handle_motion(struct ui *ui, int key)
     return true;
 }
 
+/* The cursor in the versions is a choice, also of a list that was read again. */
+static void keep_focus(struct ui *ui)
+{
+    if (ui->focus == UI_VERSIONS && !browse_current(ui->browse) && !ui->browse->names)
+        ui->focus = UI_ENTRIES;
+    if (ui->focus == UI_VERSIONS)
+        ui->browse->version_chosen = true;
+}
+
 static void handle(struct ui *ui, int key)
 {
     if (key == SCREEN_KEY_RESIZE)
         return;
+    keep_focus(ui);
     g_clear_pointer(&ui->status, g_free);
     if (handle_motion(ui, key))
         return;
@@ -264,7 +272,7 @@ static void handle(struct ui *ui, int key)
     case 'c': search_command(ui); break;
     case 's': search_content(ui); break;
     case 'x':
-        ui->browse->hide_gone = !ui->browse->hide_gone;
+        ui->browse->gone = (ui->browse->gone + 1) % BROWSE_GONE_MODES;
         browse_entries_show(ui->browse);
         break;
     case SCREEN_KEY_ESCAPE: escape(ui); break;
