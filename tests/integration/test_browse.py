@@ -234,7 +234,8 @@ def test_several_in_a_deleted_directory(made):
         go_to(terminal, "gone", "changes")
         terminal.keys("Enter")
         screen = terminal.wait("/gone  deleted; as of", "one", "two", "below/")
-        assert [row(screen, name)[1] for name in (" one ", " two ")] == ["D", "D"]
+        # As it was before rm began.
+        assert [row(screen, name)[1] for name in (" one ", " two ")] == [" ", " "]
         terminal.keys("Down")
         terminal.wait("versions of one (")
         terminal.keys("Space")
@@ -258,14 +259,26 @@ def test_several_in_a_deleted_directory(made):
 def test_a_whole_deleted_directory(made):
     with browse(made) as terminal:
         go_to(terminal, "gone", "changes")
-        # Just before its end it was empty: rm had removed everything in it. So a version is chosen.
-        terminal.keys("Tab", "Down", "Down", "Down", "Down", "Down", "Down")
-        terminal.keys("Up")
+        # Just before its end it was empty: rm had removed everything in it, from the inside out.
+        terminal.keys("r")
+        terminal.wait("Restore gone as of", "restore  gone", "restore  gone/below/three", CONFIRM)
+        terminal.keys("y")
+        terminal.wait("gone: 5 restored")
+    assert sorted(os.listdir(made.path / "gone")) == ["below", "one", "two"]
+    assert (made.path / "gone/below/three").read_bytes() == b"below/three\n"
+
+
+def test_a_version_of_a_deleted_directory(made):
+    with browse(made) as terminal:
+        go_to(terminal, "gone", "changes")
+        terminal.keys("Tab", "Home")
+        terminal.keys(*["Down"] * 3)
+        terminal.wait("Enter show")
         terminal.keys("r")
         terminal.wait("Restore gone as of", "restore  gone", CONFIRM)
         terminal.keys("y")
-        terminal.wait("restored")
-    assert (made.path / "gone").is_dir() and sorted(os.listdir(made.path / "gone"))
+        terminal.wait("gone: ", "restored")
+    assert (made.path / "gone").is_dir() and not (made.path / "gone/one").exists()
 
 
 def test_names_changed_at_different_times_are_several_restores(made):

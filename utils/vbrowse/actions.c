@@ -221,8 +221,12 @@ static GPtrArray *find_targets(const struct browse *browse)
 static bool have_times(struct ui *ui, const GPtrArray *targets)
 {
     for (guint i = 0; i < targets->len; i++) {
-        const struct browse_entry *entry = targets->pdata[i];
+        struct browse_entry *entry = targets->pdata[i];
 
+        if (!browse_find_whole(ui->browse, entry)) {
+            ui_say(ui, "stopped; nothing was changed");
+            return false;
+        }
         if (browse_time_of(ui->browse, entry) == 0) {
             ui_fail(ui, "%s: choose a version (Tab) or a time (t) first", entry->name);
             return false;

@@ -59,14 +59,19 @@ void browse_move(struct browse *browse, int64_t steps)
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-void browse_entries_begin(struct browse *browse)
+void browse_clear(struct browse *browse)
 {
-    struct browse_level *level = browse_level(browse);
-
     g_ptr_array_set_size(browse->shown, 0);
     g_ptr_array_set_size(browse->entries, 0);
     browse->cursor = 0;
     browse->incomplete = false;
+}
+
+void browse_entries_begin(struct browse *browse)
+{
+    struct browse_level *level = browse_level(browse);
+
+    browse_clear(browse);
     browse->names = wb_name_walk_new(browse->mount->root_fd, level->source, "", 0);
     browse_versions_begin(browse);
 }
@@ -97,6 +102,7 @@ static void add(struct browse *browse, const struct wb_control_name *name)
     entry->first = name->first;
     entry->ended = name->last;
     entry->moved = name->moved;
+    entry->actor = name->actor;
     entry->time = name->last;
     if (entry->ended)
         entry->at = entry->ended - 1;
@@ -122,6 +128,53 @@ enum browse_progress browse_entries_work(struct browse *browse)
     browse->names = wb_name_walk_free(browse->names);
     browse_entries_show(browse);
     return BROWSE_MORE;
+}
+
+/* ---- the removal of a directory ---------------------------------------------------------------- */
+
+/*
+ * The time of the first removal by the process `actor` in the former directory `path` and below it, if that is before
+ * *began. 0, or -EINTR. A part that cannot be read changes nothing.
+ */
+static int find_first_removal(const struct browse *browse, const char *path, uint32_t actor, int64_t *began)
+{
+    _cleanup_name_walk_ struct wb_name_walk *walk = wb_name_walk_new(browse->mount->root_fd, path, "", 0);
+    const struct wb_control_name *name;
+    unsigned count = 0;
+    int r = 0;
+
+    while (r == 0 && wb_name_walk_next(walk, &name) == 0) {
+        g_autofree char *entry = NULL;
+        g_autofree char *below = NULL;
+
+        if (count++ % PIECE == 0 && browse->stopped && browse->stopped())
+            return -EINTR;
+        if (name->index > 0 || name->replaced || name->moved || name->last == 0 || name->actor != actor)
+            continue;
+        *began = MIN(*began, name->last);
+        if (!S_ISDIR(name->mode))
+            continue;
+        entry = wb_path_join(path, name->text);
+        below = wb_moment_shift(browse->mount, entry, name->last - 1);
+        r = find_first_removal(browse, below, actor, began);
+    }
+    return r;
+}
+
+bool browse_find_whole(struct browse *browse, struct browse_entry *entry)
+{
+    g_autofree char *path = wb_path_join(browse_level(browse)->source, entry->name);
+    g_autofree char *source = NULL;
+    int64_t began = entry->ended;
+
+    if (!S_ISDIR(entry->mode) || !entry->ended || entry->moved || entry->whole || !entry->actor)
+        return true;
+    source = wb_moment_shift(browse->mount, path, entry->ended - 1);
+    if (find_first_removal(browse, source, entry->actor, &began) < 0)
+        return false;
+    entry->at = began - 1;
+    entry->whole = true;
+    return true;
 }
 
 /* ---- the list that is shown ------------------------------------------------------------------------------ */
@@ -161,6 +214,14 @@ static bool is_shown(const struct browse *browse, const struct browse_entry *ent
         return browse->by_command && first && g_hash_table_contains(browse->by_command, first);
     }
     return true;
+}
+
+void browse_add_result(struct browse *browse, struct browse_entry *entry)
+{
+    g_ptr_array_add(browse->entries, entry);
+    g_ptr_array_add(browse->shown, entry);
+    if (browse->shown->len == 1)
+        browse_versions_begin(browse);
 }
 
 void browse_entries_show(struct browse *browse)

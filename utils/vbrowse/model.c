@@ -141,6 +141,10 @@ bool browse_enter(struct browse *browse)
 
     if (!entry || !S_ISDIR(entry->mode))
         return false;
+    if (!browse_find_whole(browse, entry)) {
+        browse_fail(browse, "stopped");
+        return true;
+    }
     path = browse_path_of(browse, entry);
     if (!push(browse, path, entry->ended ? entry->at : level->moment, level->gone || entry->ended))
         return true;

@@ -25,7 +25,9 @@ struct browse_entry {
     int64_t first;  /* since when the name exists; 0: since before the history                   */
     int64_t ended;  /* 0: it is there at the time of the directory                               */
     int64_t at;     /* a time at which it can be read and restored, if no version is chosen; or 0 */
+    uint32_t actor; /* the process that ended it; 0: not known                                   */
     bool moved;     /* it ended by a rename                                                      */
+    bool whole;     /* `at` is before its removal began (browse_find_whole)                      */
     bool tagged;    /* marked by the user                                                        */
 };
 
@@ -89,6 +91,8 @@ struct browse {
     int64_t version_seek; /* not 0: the cursor goes to the version of this time */
     struct wb_control_version *oldest;
 
+    bool (*stopped)(void); /* asked while something takes long; true: the user stopped it. NULL: never */
+
     char *error; /* the last one, for the status line; NULL: none */
 };
 
@@ -137,6 +141,18 @@ bool browse_name_matches(const char *filter, const char *name);
 
 struct browse_entry *browse_current(const struct browse *browse);
 void browse_move(struct browse *browse, int64_t steps);
+
+/* Adds a result of a search to the end of the list. Takes it over. */
+void browse_add_result(struct browse *browse, struct browse_entry *entry);
+
+/* Before all entries of a new list. */
+void browse_clear(struct browse *browse);
+
+/*
+ * A directory is removed from the inside out. Sets entry->at of a deleted one to the time before that began, so that it
+ * is restored with everything that was in it. False: the user stopped it.
+ */
+bool browse_find_whole(struct browse *browse, struct browse_entry *entry);
 
 /* The plain path of an entry, relative to the mount; g_free. */
 char *browse_path_of(const struct browse *browse, const struct browse_entry *entry);

@@ -9,6 +9,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Results are drawn as they come, but not more often. */
+#define DRAW_US 100000
+
 /* ---- filters ------------------------------------------------------------------------------------------- */
 
 /* NULL: the user pressed Escape; "": no filter. */
@@ -48,6 +51,7 @@ struct results {
     char *path;    /* the directory, as the tool was given it */
     char *error;   /* NULL: none                              */
     guint unknown; /* files of which versions cannot be read  */
+    int64_t drawn; /* when the list was drawn last            */
 };
 
 /* A file of which a version has the text, as a document of vfind --content. */
@@ -77,9 +81,12 @@ static void add_result(void *data, const char *line)
         entry->at = entry->time;
     if (gone)
         entry->ended = entry->time + 1;
-    g_ptr_array_add(browse->entries, entry);
-    browse_entries_show(browse);
+    browse_add_result(browse, entry);
+    if (g_get_monotonic_time() - results->drawn < DRAW_US)
+        return;
     ui_draw(results->ui);
+    screen_show();
+    results->drawn = g_get_monotonic_time();
 }
 
 void search_content(struct ui *ui)
@@ -100,10 +107,7 @@ void search_content(struct ui *ui)
     g_clear_pointer(&browse->name_filter, g_free);
     g_free(browse->search);
     browse->search = g_strdup(text);
-    g_ptr_array_set_size(browse->shown, 0);
-    g_ptr_array_set_size(browse->entries, 0);
-    browse->cursor = 0;
-    browse->incomplete = false;
+    browse_clear(browse);
     browse_versions_begin(browse);
     job.arguments = (const char *const[]){option, "--json", "--", results.path, NULL};
     job.directory = top;

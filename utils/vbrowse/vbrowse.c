@@ -283,6 +283,14 @@ static void handle(struct ui *ui, int key)
     }
 }
 
+/* For work that is no list and no other program. */
+static bool is_stopped(void)
+{
+    screen_message(SCREEN_BOLD, "reading; Escape stops it");
+    screen_show();
+    return screen_key(0) == SCREEN_KEY_ESCAPE || wb_cli_interrupted();
+}
+
 /* ---- the loop ------------------------------------------------------------------------------------------ */
 
 static void run(struct ui *ui)
@@ -349,6 +357,7 @@ int main(int argc, char **argv)
     if (!place)
         return wb_cli_end();
     ui.browse = browse_new(place);
+    ui.browse->stopped = is_stopped;
     ui.restores = g_ptr_array_new_with_free_func(action_restored_free);
     r = begin(&ui) ? -1 : wb_cli_end();
     if (r < 0 && time_option && !search_go_to(&ui, time_option)) {
