@@ -43,7 +43,7 @@ def go_to(terminal, name, kind="versions"):
     for _ in range(20):
         screen = settled(terminal)
         if f" {kind} of {name} (" in screen:
-            return screen
+            return terminal.wait(f" {kind} of {name} (", absent=["+)"])  # all of them are read
         terminal.keys("Down")
     raise AssertionError(terminal.text())
 
@@ -271,14 +271,14 @@ def test_a_whole_deleted_directory(made):
 def test_a_version_of_a_deleted_directory(made):
     with browse(made) as terminal:
         go_to(terminal, "gone", "changes")
-        terminal.keys("Tab", "Home")
-        terminal.keys(*["Down"] * 3)
-        terminal.wait("Enter show")
+        # The oldest one, in which it was just made.
+        terminal.keys("Tab", "End")
+        terminal.wait("mkdir", "Enter show")
         terminal.keys("r")
         terminal.wait("Restore gone as of", "restore  gone", CONFIRM)
         terminal.keys("y")
         terminal.wait("gone: ", "restored")
-    assert (made.path / "gone").is_dir() and not (made.path / "gone/one").exists()
+    assert os.listdir(made.path / "gone") == []
 
 
 def test_names_changed_at_different_times_are_several_restores(made):
@@ -551,7 +551,7 @@ def test_interrupts(made):
                 terminal.keys(key)
                 if key != "C-c":
                     terminal.wait("" if key == "C-c" else {"r": CONFIRM, "/": "Names with", "?": "keys of"}[key])
-            assert "versions of" not in terminal.wait(f"exit {status}")
+            assert "versions of" not in terminal.wait(f"exit {status}")  # the screen before the program is back
 
 
 def test_a_tool_can_be_stopped(made):
@@ -622,3 +622,31 @@ def test_marks(maker):
     with browse(mount) as terminal:
         screen = terminal.wait("rewritten", LEGEND)
         assert [row(screen, name)[1] for name in ("rewritten", "replaced", "same", "sub/")] == ["~", "~", " ", "~"]
+
+
+def test_the_end_of_a_long_list(mount):
+    """Versions are read as the cursor needs them; End reads all, and the cursor is at the last one."""
+    with open(mount.path / "long", "wb", buffering=0) as stream:
+        for number in range(300):
+            os.pwrite(stream.fileno(), b"%d" % number, 0)
+            os.fsync(stream.fileno())
+    with browse(mount) as terminal:
+        terminal.wait("versions of long (64+)", LEGEND)
+        terminal.keys("Tab", "End")
+        screen = terminal.wait("versions of long (", "create", absent=["+)"])
+        assert row(screen, "create").split()[0] == str(len(mount.tool("vstat", "long", cwd=mount.path).stdout.splitlines()) - 1)
+        terminal.keys("Enter")
+        terminal.wait("content", "(empty)")
+
+
+def test_many_names(mount):
+    (mount.path / "many").mkdir()
+    for number in range(1000):
+        (mount.path / f"many/name{number:04}").touch()
+    for number in range(0, 1000, 2):
+        (mount.path / f"many/name{number:04}").unlink()
+    with browse(mount, "many") as terminal:
+        terminal.wait("name0000", LEGEND)
+        terminal.keys("End")
+        screen = terminal.wait("versions of name0999 (")
+        assert [row(screen, f" name099{number} ")[1] for number in (8, 9)] == ["D", "+"]

@@ -99,7 +99,7 @@ struct browse {
 struct browse *browse_new(struct wb_place *place);
 struct browse *browse_free(struct browse *browse);
 
-/* ---- directories (model.c) ------------------------------------------------------------------- */
+/* ---- directories ------------------------------------------------------------------- */
 
 /* The directory that is shown. */
 struct browse_level *browse_level(const struct browse *browse);
@@ -122,7 +122,7 @@ enum browse_progress browse_work(struct browse *browse);
 /* Stops reading; the part that was read remains. */
 void browse_stop(struct browse *browse);
 
-/* ---- entries (entries.c) --------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------- */
 
 void browse_entry_free(void *entry);
 
@@ -164,7 +164,7 @@ char *browse_word(const char *path);
 /* A path of the mount for people; g_free. */
 char *browse_absolute(const struct browse *browse, const char *path);
 
-/* ---- changes (changes.c) ---------------------------------------------------------------------- */
+/* ---- changes ---------------------------------------------------------------------- */
 
 void browse_changes_begin(struct browse *browse);
 enum browse_progress browse_changes_work(struct browse *browse);

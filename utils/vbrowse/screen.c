@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <term.h> /* defines macros such as `lines` */
 #include <unistd.h>
 
 static struct {
@@ -71,19 +72,28 @@ static void last_words(void)
     endwin();
 }
 
+/* newterm(3) would leave memory behind for a terminal that it does not know. */
+static bool can_place_text(void)
+{
+    int error;
+    const char *place;
+
+    if (setupterm(NULL, STDOUT_FILENO, &error) != OK)
+        return false;
+    place = tigetstr((char *)"cup");
+    place = place == (char *)-1 ? NULL : place;
+    del_curterm(cur_term);
+    return place != NULL;
+}
+
 int screen_begin(void)
 {
     const char *name = g_getenv("TERM");
-    char *move_cursor;
 
-    terminal.screen = newterm(NULL, stdout, stdin);
-    move_cursor = terminal.screen ? tigetstr((char *)"cup") : NULL;
-    if (!move_cursor || move_cursor == (char *)-1) {
-        if (terminal.screen)
-            endwin();
+    terminal.screen = can_place_text() ? newterm(NULL, stdout, stdin) : NULL;
+    if (!terminal.screen)
         return wb_cli_usage("the terminal '%s' (TERM) cannot place text; '%s' lists the versions of a file",
                             name ? name : "", wb_cli_tool("vstat"));
-    }
     keep_errors();
     wb_cli_last_words(last_words);
     cbreak();
@@ -340,25 +350,25 @@ char *screen_prompt(const char *label, const char *text, void (*draw)(void *data
     return g_string_free(typed, key != SCREEN_KEY_ENTER || wb_cli_interrupted());
 }
 
-static void show_question(const GPtrArray *lines, const char *question)
+static void show_question(const GPtrArray *rows, const char *question)
 {
-    int height = MIN((int)lines->len + 1, LINES - 2);
+    int height = MIN((int)rows->len + 1, LINES - 2);
     struct screen_area area = {LINES - 1 - height, 0, height, COLS};
 
     screen_rule(&area, 0, SCREEN_BOLD, "");
     for (int i = 0; i < height - 1; i++)
-        screen_line(&area, i + 1, SCREEN_PLAIN, lines->pdata[i]);
+        screen_line(&area, i + 1, SCREEN_PLAIN, rows->pdata[i]);
     screen_message(SCREEN_BOLD, question);
     move(LINES - 1, MIN((int)wb_text_width(question) + 1, COLS - 1));
 }
 
-bool screen_ask(const GPtrArray *lines, const char *question, void (*draw)(void *data), void *data)
+bool screen_ask(const GPtrArray *rows, const char *question, void (*draw)(void *data), void *data)
 {
     int key;
 
     curs_set(1);
     for (;;) {
-        show_question(lines, question);
+        show_question(rows, question);
         screen_show();
         key = screen_key(-1);
         if (key == SCREEN_KEY_RESIZE)

@@ -130,6 +130,9 @@ enum browse_progress browse_versions_work(struct browse *browse)
             browse_fail(browse, "%s", wb_errno_text(r));
     }
     seek(browse);
+    /* The user went to the end. */
+    if (browse->versions_wanted == G_MAXUINT && browse->versions->len > 0)
+        browse->version = browse->versions->len - 1;
     return BROWSE_MORE;
 }
 
