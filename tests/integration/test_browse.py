@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from mounts import LIMIT, epoch, moment, run
+from mounts import LIMIT, NOBODY, epoch, moment, run
 from terminal import Terminal
 from treestate import differences, state_of
 
@@ -360,6 +360,29 @@ def test_elsewhere(made, maker):
         terminal.type(str(target))
         terminal.wait(f"2 names restored to {target}")
     assert sorted(os.listdir(target)) == ["lost", "one", "two"] and not (made.path / "gone").exists()
+
+
+def test_a_restore_that_fails_in_part(mount):
+    """As another user: the messages are shown, and the rest is done."""
+    top = mount.path / "d"
+    top.mkdir()
+    top.chmod(0o777)
+    for name in ("mine", "theirs"):
+        (top / name).write_bytes(b"1\n")
+    os.chown(top / "mine", *NOBODY)
+    then = moment()
+    for name in ("mine", "theirs"):
+        (top / name).write_bytes(b"other\n")
+    user = ("setpriv", f"--reuid={NOBODY[0]}", f"--regid={NOBODY[1]}", "--clear-groups")
+    with browse(mount, "-t", epoch(then), "d", user=user) as terminal:
+        terminal.wait("as of ", "mine", "theirs", "versions of mine (")
+        terminal.keys("Space", "Space", "r")
+        terminal.wait("Restore 2 names as of", CONFIRM)
+        terminal.keys("y")
+        terminal.wait("wayback restore: not all of it was done", "d/theirs: ", "permi")
+        terminal.keys("q")
+        terminal.wait("wayback restore: not all of it was done", "versions of")
+    assert ((top / "mine").read_bytes(), (top / "theirs").read_bytes()) == (b"1\n", b"other\n")
 
 
 def test_nothing_to_undo(made):

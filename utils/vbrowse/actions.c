@@ -126,10 +126,11 @@ static bool try_it(struct ui *ui, const char *tool, const char *call, const char
     bool fine;
 
     job_run(&job);
-    fine = job.status == 0 && !job.stopped && !plan->error;
+    /* If only some of it cannot be done, the question names that. */
+    fine = !job.stopped && (plan->count > 0 || (job.status == 0 && !plan->error));
     if (job.stopped)
         ui_say(ui, "stopped; nothing was changed");
-    else if (plan->error)
+    else if (!fine && plan->error)
         ui_fail(ui, "%s", plan->error);
     else if (!fine)
         ui_fail(ui, "%s failed with status %d; nothing was changed", call, job.status);
@@ -158,6 +159,8 @@ static bool is_confirmed(struct ui *ui, const struct plan *plan, const char *hea
     if (plan->removals > plan->removed->len)
         g_ptr_array_add(lines,
                         g_strdup_printf("    and %" G_GUINT64_FORMAT " more", plan->removals - plan->removed->len));
+    if (plan->error)
+        g_ptr_array_add(lines, g_strdup_printf("not all of it can be done: %s", plan->error));
     ui_draw(ui);
     if (screen_ask(lines, question, ui_draw, ui))
         return true;
@@ -189,11 +192,11 @@ static bool do_it(struct ui *ui, const char *label, const char *tool, const char
         ui_fail(ui, "%s", last);
     } else {
         GPtrArray *lines = g_ptr_array_new_with_free_func(g_free);
-        g_autofree char *title = g_strdup_printf(" %s failed", call);
+        g_autofree char *title = g_strdup_printf(" %s: not all of it was done", call);
 
         content_add_lines(lines, job.output->str, job.output->len);
         viewer_show(ui, title, lines);
-        ui_fail(ui, "%s failed", call);
+        ui_fail(ui, "%s: not all of it was done", call);
     }
     job_clear(&job);
     return done;

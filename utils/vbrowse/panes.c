@@ -275,4 +275,8 @@ void ui_draw(void *data)
     draw_rule(ui, &layout.rule);
     draw_versions(ui, &layout.versions, now);
     draw_status(ui);
+    if (ui->focus == UI_ENTRIES)
+        screen_point(&layout.entries, (int)(ui->browse->cursor - ui->entry_top));
+    else
+        screen_point(&layout.versions, (int)(ui->browse->version - ui->version_top));
 }

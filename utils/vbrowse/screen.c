@@ -218,6 +218,12 @@ void screen_line(const struct screen_area *area, int line, enum screen_style sty
     }
 }
 
+void screen_point(const struct screen_area *area, int line)
+{
+    if (line >= 0 && line < area->height)
+        move(area->y + line, area->x);
+}
+
 void screen_rule(const struct screen_area *area, int line, enum screen_style style, const char *text)
 {
     g_autofree char *spaced = *text ? g_strdup_printf(" %s ", text) : g_strdup("");

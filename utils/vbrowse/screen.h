@@ -76,6 +76,9 @@ void screen_line(const struct screen_area *area, int line, enum screen_style sty
 /* `text` at `column` of that line; returns the column after it. */
 int screen_text(const struct screen_area *area, int line, int column, enum screen_style style, const char *text);
 
+/* Where the hidden cursor of the terminal is, which screen readers follow. */
+void screen_point(const struct screen_area *area, int line);
+
 /* A line between two panes, with `text` in it. */
 void screen_rule(const struct screen_area *area, int line, enum screen_style style, const char *text);
 
