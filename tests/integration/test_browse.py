@@ -217,6 +217,9 @@ def test_a_version_and_its_undo(made):
         terminal.keys("y")
         terminal.wait("undone")
         assert (made.path / "paper").read_bytes() == b"We claim everything.\n"
+        # The cursor is still in the versions, on the newest one.
+        terminal.keys("r")
+        terminal.wait("nothing to do; it has not changed since then")
         # The same again from the pane that shows the version; and this one is undone by the other tool.
         go_to(terminal, "paper")
         terminal.keys("Tab", *["Down"] * 8, "Enter")
@@ -305,6 +308,24 @@ def test_names_changed_at_different_times_are_several_restores(made):
         terminal.keys("y")
         terminal.wait("undone")
         assert not (made.path / "early").exists() and not (made.path / "late").exists()
+
+
+def test_names_deleted_together_are_one_restore(made):
+    for name in ("first", "second"):
+        (made.path / name).write_text(name, encoding="ascii")
+    run("rm", made.path / "first", made.path / "second")
+    with browse(made) as terminal:
+        go_to(terminal, "first")
+        terminal.keys("Space")
+        terminal.wait("versions of lost (")
+        terminal.keys("Down", "Down", "Down", "Space")
+        terminal.wait("2 marked", "*D second")
+        terminal.keys("r")
+        terminal.wait("Restore 2 names as of", "restore  first", "restore  second", CONFIRM)
+        terminal.keys("y")
+        terminal.wait("2 names restored")
+    assert len(restores(made)) == 1
+    assert [(made.path / name).read_text(encoding="ascii") for name in ("first", "second")] == ["first", "second"]
 
 
 def test_a_directory_at_a_time(made):
@@ -589,7 +610,7 @@ def test_a_tool_can_be_stopped(made):
             terminal.wait("stopping")
         finally:
             made.process.send_signal(signal.SIGCONT)
-        terminal.wait("(stopped)")
+        terminal.wait("wayback diff: stopped", "(stopped)")
         terminal.keys("q", "q")
         terminal.wait("exit 0")
 
