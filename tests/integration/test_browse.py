@@ -32,7 +32,7 @@ def settled(terminal):
     terminal.keys("?")
     terminal.wait("keys of wayback browse")
     terminal.keys("q")
-    return terminal.wait(LEGEND, absent=["keys of wayback browse"])
+    return terminal.wait("? help", absent=["keys of wayback browse", "Escape stops it"])
 
 
 def go_to(terminal, name, kind="versions"):
@@ -145,6 +145,12 @@ def test_content_that_is_no_text(mount):
         terminal.wait("a       b\\x1b[31mred", "\\xff", "line 0", absent=["line 99"])
         terminal.keys("End")
         terminal.wait("line 99", absent=["line 0"])
+        terminal.keys("Home", "/")
+        terminal.wait("Find:")
+        terminal.type("e 4")
+        terminal.wait("line 4", absent=["line 3"])
+        terminal.keys("n")
+        terminal.wait("line 40", absent=["line 39"])
         assert b"\x1b[31mred" not in terminal.raw.read_bytes()
 
 
@@ -194,7 +200,7 @@ def test_deleted_file(made):
         (restore,) = restores(made)
         assert restore["command"].startswith("wayback restore --time ") and restore["path"].endswith("/lost")
         terminal.keys("u")
-        terminal.wait("Undo the last restore:", "this removes 1 name that did not exist then", "The history keeps them. Remove? [y/N]")
+        terminal.wait("Undo the restore of 20", "this removes 1 name that did not exist then", "The history keeps them. Remove? [y/N]")
         terminal.keys("y")
         terminal.wait("undone; 'wayback redo' takes that back")
         assert not (made.path / "lost").exists() and restores(made)[-1]["undone_by"]
@@ -220,7 +226,11 @@ def test_a_version_and_its_undo(made):
         # The cursor is still in the versions, on the newest one.
         terminal.keys("r")
         terminal.wait("nothing to do; it has not changed since then")
-        # The same again from the pane that shows the version; and this one is undone by the other tool.
+        # The same again from the pane that shows the version, without the one that is marked; and this one is undone by
+        # the other tool.
+        go_to(terminal, "lost")
+        terminal.keys("Space")
+        terminal.wait("1 marked")
         go_to(terminal, "paper")
         terminal.keys("Tab", *["Down"] * 8, "Enter")
         terminal.wait("content", "We claim nothing.")
@@ -320,6 +330,17 @@ def test_names_deleted_together_are_one_restore(made):
         terminal.wait("versions of lost (")
         terminal.keys("Down", "Down", "Down", "Space")
         terminal.wait("2 marked", "*D second")
+        terminal.keys("Escape", "a")
+        terminal.wait("4 marked", "*D second", "*D gone/", " + copy")
+        terminal.keys("Escape", "/")
+        terminal.type("s*d")
+        terminal.wait("[name: s*d]")
+        terminal.keys("a", "/", "C-u", "Enter")
+        terminal.wait("1 marked", "*D second", "first")
+        terminal.keys("Home", "Down", "Down", "Down")
+        terminal.wait("versions of first (")
+        terminal.keys("Space")
+        terminal.wait("2 marked")
         terminal.keys("r")
         terminal.wait("Restore 2 names as of", "restore  first", "restore  second", CONFIRM)
         terminal.keys("y")

@@ -205,11 +205,11 @@ static bool do_it(struct ui *ui, const char *label, const char *tool, const char
 /* ---- what is restored ----------------------------------------------------------------------------------- */
 
 /* The marked entries, or the one under the cursor. */
-static GPtrArray *find_targets(const struct browse *browse)
+static GPtrArray *find_targets(const struct browse *browse, bool only_current)
 {
     GPtrArray *targets = g_ptr_array_new();
 
-    for (guint i = 0; i < browse->entries->len; i++) {
+    for (guint i = 0; !only_current && i < browse->entries->len; i++) {
         struct browse_entry *entry = browse->entries->pdata[i];
 
         if (entry->tagged)
@@ -343,9 +343,9 @@ static void restore_groups(struct ui *ui, const GPtrArray *targets, const GPtrAr
         ui_say(ui, "%s: %s; u undoes it", ((const struct browse_entry *)targets->pdata[0])->name, ui->status);
 }
 
-void action_restore(struct ui *ui)
+void action_restore(struct ui *ui, bool only_current)
 {
-    g_autoptr(GPtrArray) targets = find_targets(ui->browse);
+    g_autoptr(GPtrArray) targets = find_targets(ui->browse, only_current);
     g_autoptr(GPtrArray) groups = NULL;
     g_autofree char *heading = NULL;
     struct plan plan;
@@ -415,7 +415,7 @@ static bool extract(struct ui *ui, const struct browse_entry *entry, const char 
 
 void action_restore_elsewhere(struct ui *ui)
 {
-    g_autoptr(GPtrArray) targets = find_targets(ui->browse);
+    g_autoptr(GPtrArray) targets = find_targets(ui->browse, false);
     g_autofree char *typed = NULL;
     bool done = true;
 
@@ -476,18 +476,31 @@ static GPtrArray *find_ids(const char *top, const struct restored *restored)
     return ids;
 }
 
+/* "Undo the restore of 2026-11-27 19:23:33:"; the ID of a restore is its time. g_free. */
+static char *undo_heading(const struct plan *plan)
+{
+    struct wb_time time;
+    char text[WB_WHEN_TEXT_MAX];
+
+    if (!plan->op || wb_time_parse(plan->op, 0, &time) != 0 || time.kind != WB_TIME_INSTANT)
+        return g_strdup("Undo the last restore:");
+    return g_strdup_printf("Undo the restore of %s:", wb_text_time(time.instant, false, text));
+}
+
 /* Undoes the restore `id` below `path`, or the newest one there (NULL). */
 static bool undo_one(struct ui *ui, const char *path, const char *id)
 {
     g_autofree char *given = id ? g_strconcat("--op=", id, NULL) : NULL;
     const char *arguments[] = {"--dry-run", "--json", given ? given : "--", given ? "--" : path, given ? path : NULL,
                                NULL};
+    g_autofree char *heading = NULL;
     struct plan plan;
     bool done = false;
 
     plan_init(&plan, ui->browse);
-    if (try_it(ui, "vundo", "wayback undo", arguments, &plan) &&
-        is_confirmed(ui, &plan, "Undo the last restore:", "Undo")) {
+    if (try_it(ui, "vundo", "wayback undo", arguments, &plan))
+        heading = undo_heading(&plan);
+    if (heading && is_confirmed(ui, &plan, heading, "Undo")) {
         g_autofree char *op = g_strconcat("--op=", plan.op ? plan.op : "", NULL);
         const char *final[] = {"--remove", op, "--", path, NULL};
 

@@ -297,6 +297,7 @@ void browse_clear(struct browse *browse)
     g_ptr_array_set_size(browse->entries, 0);
     browse->cursor = 0;
     browse->incomplete = false;
+    browse->names_size = 0;
 }
 
 void browse_entries_begin(struct browse *browse)
@@ -329,6 +330,7 @@ static void add_name(struct browse *browse, const struct wb_control_name *name)
         return;
     entry = g_new0(struct browse_entry, 1);
     entry->name = g_strdup(name->text);
+    browse->names_size += sizeof(*entry) + strlen(entry->name);
     entry->mode = name->mode;
     entry->size = name->size;
     entry->first = name->first;
@@ -352,6 +354,8 @@ enum browse_progress browse_entries_work(struct browse *browse)
         return BROWSE_IDLE;
     for (unsigned i = 0; i < NAMES_PIECE && (r = wb_name_walk_next(browse->names, &name)) == 0; i++)
         add_name(browse, name);
+    if (browse->names_size > WB_HELD_MAX)
+        r = -EOVERFLOW;
     if (r == 0)
         return BROWSE_MORE;
     if (r < 0)

@@ -70,6 +70,7 @@ struct browse {
     char *wanted;       /* the name that gets the cursor after reading; or NULL */
     struct wb_name_walk *names; /* NULL: all names are read                     */
     bool incomplete;    /* names may be missing                                 */
+    size_t names_size;  /* bytes of all names                                   */
 
     char *name_filter, *command_filter, *search; /* NULL: none */
     enum browse_gone gone;

@@ -232,6 +232,11 @@ void screen_rule(const struct screen_area *area, int line, enum screen_style sty
     screen_text(area, line, 2, style, spaced);
 }
 
+void screen_beep(void)
+{
+    beep();
+}
+
 void screen_message(enum screen_style style, const char *text)
 {
     struct screen_area area = {LINES - 1, 0, 1, COLS - 1};

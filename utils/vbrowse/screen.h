@@ -88,6 +88,9 @@ int screen_key(int milliseconds);
 /* Whether a key waits; `fd` (-1: none) has data: *ret_fd. Waits as screen_key does. */
 bool screen_wait(int fd, int milliseconds, bool *ret_fd);
 
+/* A sound, or a flash. */
+void screen_beep(void);
+
 /* The lowest line: for messages. */
 void screen_message(enum screen_style style, const char *text);
 

@@ -44,7 +44,8 @@ void viewer_show(struct ui *ui, const char *title, GPtrArray *lines);
 
 /* ---- actions.c ----------------------------------------------------------------------------------- */
 
-void action_restore(struct ui *ui);
+/* Restores the marked entries, or that under the cursor; with `only_current` this one in any case. */
+void action_restore(struct ui *ui, bool only_current);
 void action_restore_elsewhere(struct ui *ui);
 void action_undo(struct ui *ui);
 void action_restored_free(void *restored);

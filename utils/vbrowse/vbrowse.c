@@ -43,7 +43,7 @@ static const char *const help_lines[] = {
     "Left, Backspace  the directory above; from the versions back to the entries",
     "Tab              the other pane",
     "d                differences of a version: to now, to the version before",
-    "Space            mark or unmark",
+    "Space, a         mark or unmark; mark all deleted names, or all at a time",
     "r                restore what is marked, or under the cursor, to the version or",
     "                 time chosen; a deleted name: as it was before its deletion",
     "R                the same in another place",
@@ -168,6 +168,24 @@ static void mark(struct ui *ui)
     browse_move(ui->browse, 1);
 }
 
+/* All that is shown and can be restored as it is: deleted names, or everything if a time is shown. */
+static void mark_all(struct ui *ui)
+{
+    const struct browse *browse = ui->browse;
+    guint marked = 0;
+
+    for (guint i = 0; i < browse->shown->len; i++) {
+        struct browse_entry *entry = browse->shown->pdata[i];
+
+        if (browse_time_of(browse, entry) == 0)
+            continue;
+        entry->tagged = true;
+        marked++;
+    }
+    if (marked == 0)
+        ui_fail(ui, "no name here was deleted; choose a version (Tab) or a time (t) first");
+}
+
 static bool remove_marks(const struct browse *browse)
 {
     bool any = false;
@@ -261,8 +279,9 @@ static void handle(struct ui *ui, int key)
         return;
     switch (key) {
     case ' ': mark(ui); break;
+    case 'a': mark_all(ui); break;
     case 'd': show_diff(ui); break;
-    case 'r': action_restore(ui); break;
+    case 'r': action_restore(ui, false); break;
     case 'R': action_restore_elsewhere(ui); break;
     case 'u': action_undo(ui); break;
     case 't': search_time(ui); break;

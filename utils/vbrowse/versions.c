@@ -11,6 +11,8 @@
 /* Versions in one piece, and how many more than the cursor needs are read. */
 #define PIECE 16
 #define AHEAD 60
+/* A version takes about 300 bytes. */
+#define VERSIONS_MAX (WB_HELD_MAX / 300)
 
 static void version_free(void *data)
 {
@@ -122,6 +124,8 @@ enum browse_progress browse_versions_work(struct browse *browse)
         g_free(browse->oldest);
         browse->oldest = g_memdup2(version, sizeof(*version));
     }
+    if (browse->versions->len > VERSIONS_MAX)
+        r = -EOVERFLOW;
     if (r != 0) {
         browse_versions_stop(browse);
         if (r > 0)

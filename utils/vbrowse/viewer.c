@@ -16,6 +16,7 @@ struct viewer {
     GPtrArray *lines;
     guint top;
     int left;
+    char *wanted;    /* the text that was looked for, or NULL */
 };
 
 static void free_lines(struct viewer *viewer)
@@ -70,7 +71,7 @@ static void draw(void *data)
                         from_column(line, viewer->left));
     }
     if (viewer->is_version)
-        screen_message(SCREEN_PLAIN, "d next: content, diff to now, its own change  arrows scroll  r restore  q back");
+        screen_message(SCREEN_PLAIN, "d next: content, diff to now, its own change  / find  r restore  arrows  q back");
     else
         screen_message(SCREEN_PLAIN, "arrows scroll  q back");
 }
@@ -178,6 +179,32 @@ static bool load_next(struct viewer *viewer)
 
 /* ---- keys ---------------------------------------------------------------------------------------------- */
 
+/* The first line at or after `from` with the text is the first one shown. */
+static void find(struct viewer *viewer, guint from)
+{
+    for (guint i = from; i < viewer->lines->len; i++) {
+        if (strstr(viewer->lines->pdata[i], viewer->wanted)) {
+            viewer->top = i;
+            return;
+        }
+    }
+    screen_beep();
+}
+
+static void ask_and_find(struct viewer *viewer)
+{
+    char *text = screen_prompt("Find: ", viewer->wanted ? viewer->wanted : "", draw, viewer);
+
+    if (!text)
+        return;
+    g_free(viewer->wanted);
+    viewer->wanted = *text ? text : NULL;
+    if (viewer->wanted)
+        find(viewer, viewer->top);
+    else
+        g_free(text);
+}
+
 static void scroll(struct viewer *viewer, int64_t lines)
 {
     int64_t top = (int64_t)viewer->top + lines;
@@ -199,12 +226,17 @@ static bool handle(struct viewer *viewer, int key)
     case SCREEN_KEY_END: case 'G': scroll(viewer, INT32_MAX); break;
     case SCREEN_KEY_LEFT: case 'h': viewer->left = MAX(viewer->left - 8, 0); break;
     case SCREEN_KEY_RIGHT: case 'l': viewer->left = MIN(viewer->left + 8, 4096); break;
+    case '/': ask_and_find(viewer); break;
+    case 'n':
+        if (viewer->wanted)
+            find(viewer, viewer->top + 1);
+        break;
     case 'd': return !viewer->is_version || load_next(viewer);
     case 'r':
         if (!viewer->is_version)
             break;
         viewer->ui->browse->version_chosen = true;
-        action_restore(viewer->ui);
+        action_restore(viewer->ui, true);
         return false;
     case 'q': case SCREEN_KEY_ESCAPE: case SCREEN_KEY_BACKSPACE: return false;
     default: break;
@@ -220,6 +252,7 @@ static void run(struct viewer *viewer)
     } while (!wb_cli_interrupted() && handle(viewer, screen_key(-1)));
     g_clear_pointer(&viewer->lines, g_ptr_array_unref);
     g_clear_pointer(&viewer->title, g_free);
+    g_clear_pointer(&viewer->wanted, g_free);
 }
 
 void viewer_run(struct ui *ui, enum viewer_mode mode)
