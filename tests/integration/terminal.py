@@ -57,11 +57,12 @@ class Terminal:
         return "\n".join(line.rstrip() for line in lines)
 
     def wait(self, *parts, absent=()):
-        """Until the screen has these texts, and none of the absent ones; the screen."""
+        """Until the screen has these texts, also divided into lines, and none of the absent ones; the screen."""
         deadline = time.monotonic() + LIMIT
         while True:
             screen = self.text()
-            if all(part in screen for part in parts) and not any(part in screen for part in absent):
+            flat = " ".join(screen.split())
+            if all(part in screen or part in flat for part in parts) and not any(part in screen for part in absent):
                 return screen
             assert time.monotonic() < deadline, f"waited for {parts} without {absent}:\n{screen}"
             time.sleep(0.02)

@@ -517,11 +517,12 @@ void action_undo(struct ui *ui)
     const struct restored *restored = ui->restores->len ? ui->restores->pdata[ui->restores->len - 1] : NULL;
     g_autofree char *top = browse_top(ui->browse);
     g_autofree char *here = browse_word(browse_level(ui->browse)->path);
-    g_autoptr(GPtrArray) ids = restored ? find_ids(top, restored) : NULL;
+    g_autoptr(GPtrArray) ids = NULL;
     bool done = true;
 
     if (!is_mounted(ui))
         return;
+    ids = restored ? find_ids(top, restored) : NULL;
     if (ids && ids->len > 0) {
         for (guint i = 0; done && i < ids->len; i++)
             done = undo_one(ui, ".", ids->pdata[i]);

@@ -10,6 +10,8 @@
 #define SIZE_COLUMNS 9
 #define TIME_COLUMNS 16
 #define AGE_COLUMNS 4
+/* Of a message. */
+#define STATUS_LINES 4
 
 struct layout {
     struct screen_area entries, rule, versions;
@@ -248,13 +250,35 @@ static char *status_text(const struct ui *ui)
                            browse->gone == BROWSE_GONE_ALL ? ", > moved away" : "");
 }
 
+/* `text` in lines of at most `width` columns, divided between words; a longer word is cut when it is shown. */
+static GPtrArray *wrap(const char *text, int width)
+{
+    GPtrArray *lines = g_ptr_array_new_with_free_func(g_free);
+    g_auto(GStrv) words = g_strsplit(text, " ", -1);
+    GString *line = g_string_new(NULL);
+
+    for (char **word = words; *word; word++) {
+        if (line->len > 0 && (int)(wb_text_width(line->str) + 1 + wb_text_width(*word)) > width) {
+            g_ptr_array_add(lines, g_strdup(line->str));
+            g_string_truncate(line, 0);
+        }
+        g_string_append_printf(line, "%s%s", line->len > 0 ? " " : "", *word);
+    }
+    g_ptr_array_add(lines, g_string_free(line, FALSE));
+    return lines;
+}
+
+/* A long message covers a part of the pane above. */
 static void draw_status(const struct ui *ui)
 {
-    struct screen_area area = {screen_lines() - 2, 0, 1, screen_columns()};
     g_autofree char *text = ui->status ? g_strdup(ui->status) : status_text(ui);
+    g_autoptr(GPtrArray) rows = wrap(text, screen_columns());
+    int height = ui->status ? MIN((int)rows->len, STATUS_LINES) : 1;
+    struct screen_area area = {screen_lines() - 1 - height, 0, height, screen_columns()};
     enum screen_style style = !ui->status ? SCREEN_FAINT : ui->is_error ? SCREEN_RED : SCREEN_BOLD;
 
-    screen_line(&area, 0, style, text);
+    for (int i = 0; i < height; i++)
+        screen_line(&area, i, style, ui->status ? (const char *)rows->pdata[i] : text);
     if (ui->focus == UI_ENTRIES)
         screen_message(SCREEN_PLAIN, "Enter open  Tab versions  Space mark  r restore  t time  / name  ? help  q quit");
     else
