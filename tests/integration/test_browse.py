@@ -715,3 +715,19 @@ def test_many_names(mount):
         terminal.keys("End")
         screen = terminal.wait("versions of name0999 (")
         assert [row(screen, f" name099{number} ")[1] for number in (8, 9)] == ["D", "+"]
+        # All of them at one time, although each was deleted at another.
+        terminal.keys("a", "r")
+        terminal.wait("Restore 500 names as of", "    and 495 more", CONFIRM)
+        terminal.keys("y")
+        terminal.wait("500 names restored")
+    assert len(os.listdir(mount.path / "many")) == 1000 and len(restores(mount)) == 1
+
+
+def test_names_without_a_common_time(mount):
+    for number in range(30):
+        (mount.path / f"name{number}").touch()
+        (mount.path / f"name{number}").unlink()
+    with browse(mount) as terminal:
+        terminal.wait("name0", LEGEND)
+        terminal.keys("a", "r")
+        terminal.wait("there is no one time for all of these; choose a time (t), or mark fewer")

@@ -17,6 +17,8 @@
 
 /* Lines in the question. */
 #define LISTED_MAX 5
+/* Each is a run of vrevert, and an undo of its own. */
+#define GROUPS_MAX 20
 
 /* One run of vrevert: paths that are restored to the same time. */
 struct group {
@@ -123,15 +125,19 @@ static bool try_it(struct ui *ui, const char *tool, const char *call, const char
     g_autofree char *top = browse_top(ui->browse);
     struct job job = {.label = "looking what would be done", .tool = tool, .call = call, .arguments = arguments,
                       .directory = top, .line = note_document, .data = plan};
+    g_autofree char *last = NULL;
     bool fine;
 
     job_run(&job);
+    last = job_last_line(&job);
     /* If only some of it cannot be done, the question names that. */
     fine = !job.stopped && (plan->count > 0 || (job.status == 0 && !plan->error));
     if (job.stopped)
         ui_say(ui, "stopped; nothing was changed");
     else if (!fine && plan->error)
         ui_fail(ui, "%s", plan->error);
+    else if (!fine && *last)
+        ui_fail(ui, "%s", last);
     else if (!fine)
         ui_fail(ui, "%s failed with status %d; nothing was changed", call, job.status);
     job_clear(&job);
@@ -256,16 +262,26 @@ static void add_to_group(GPtrArray *groups, int64_t when, char *path)
     g_ptr_array_add(group->paths, path);
 }
 
-static GPtrArray *make_groups(const struct browse *browse, const GPtrArray *targets)
+/* NULL after a message. */
+static GPtrArray *make_groups(struct ui *ui, const GPtrArray *targets)
 {
-    GPtrArray *groups = g_ptr_array_new_with_free_func(group_free);
+    g_autoptr(GPtrArray) groups = g_ptr_array_new_with_free_func(group_free);
+    const struct browse *browse = ui->browse;
     int64_t common = browse_common_time(browse, targets);
 
+    if (common < 0) {
+        ui_say(ui, "stopped; nothing was changed");
+        return NULL;
+    }
     for (guint i = 0; i < targets->len; i++) {
         add_to_group(groups, common ? common : browse_time_of(browse, targets->pdata[i]),
                      browse_path_of(browse, targets->pdata[i]));
+        if (groups->len > GROUPS_MAX) {
+            ui_fail(ui, "there is no one time for all of these; choose a time (t), or mark fewer");
+            return NULL;
+        }
     }
-    return groups;
+    return g_steal_pointer(&groups);
 }
 
 /* A private mount is for reading: what changes the tree would be refused. */
@@ -352,7 +368,9 @@ void action_restore(struct ui *ui, bool only_current)
 
     if (!is_mounted(ui) || !have_times(ui, targets))
         return;
-    groups = make_groups(ui->browse, targets);
+    groups = make_groups(ui, targets);
+    if (!groups)
+        return;
     heading = heading_of(targets, groups);
     plan_init(&plan, ui->browse);
     if (try_groups(ui, groups, &plan)) {

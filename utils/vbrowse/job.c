@@ -16,6 +16,7 @@
 /* What takes less time needs no words. */
 #define SILENT_MS 300
 #define TURN_MS 200
+#define NOT_EXECUTED 127
 
 /* In a process group of its own: Ctrl-C is for the browser, which passes it on once. */
 static void become(const struct job *job, const char *program, int out)
@@ -25,7 +26,7 @@ static void become(const struct job *job, const char *program, int out)
 
     setpgid(0, 0);
     if (chdir(job->directory) < 0)
-        _exit(126);
+        _exit(NOT_EXECUTED);
     signal(SIGPIPE, SIG_DFL);
     g_ptr_array_add(arguments, (char *)job->call);
     for (const char *const *argument = job->arguments; *argument; argument++)
@@ -35,7 +36,7 @@ static void become(const struct job *job, const char *program, int out)
     dup2(out, STDOUT_FILENO);
     dup2(job->errors ? out : null_fd, STDERR_FILENO);
     execv(program, (char **)arguments->pdata);
-    _exit(127);
+    _exit(NOT_EXECUTED);
 }
 
 static int start(struct job *job)
@@ -135,6 +136,8 @@ void job_run(struct job *job)
     while (waitpid(job->pid, &status, 0) < 0 && errno == EINTR)
         continue;
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    if (job->status == NOT_EXECUTED)
+        g_string_append_printf(job->output, "%s: cannot be executed; if many names are marked, mark fewer\n", job->call);
 }
 
 void job_clear(struct job *job)

@@ -11,6 +11,7 @@
 /* Versions in one piece, and how many more than the cursor needs are read. */
 #define PIECE 16
 #define AHEAD 60
+#define CHANGES_PIECE 256
 /* A version takes about 300 bytes. */
 #define VERSIONS_MAX (WB_HELD_MAX / 300)
 
@@ -167,37 +168,56 @@ int64_t browse_time_of(const struct browse *browse, const struct browse_entry *e
     return level->moment != WB_WHEN_PRESENT ? level->moment : 0;
 }
 
-/* Whether an entry did not change from `when` until the time to which it is to be restored. */
-static bool is_same_since(const struct browse *browse, const struct browse_entry *entry, int64_t when)
+/* Whether a change is of one of the entries, and before the time to which that is to be restored. */
+static bool concerns(const struct browse *browse, GHashTable *entries, const char *path, int64_t when)
 {
-    int64_t until = browse_time_of(browse, entry);
-    g_autofree char *path = browse_level(browse)->gone ? wb_path_join(browse_level(browse)->source, entry->name)
-                                                       : browse_path_of(browse, entry);
-    _cleanup_walk_ struct wb_version_walk *walk = NULL;
-    const struct wb_control_version *version;
+    g_autofree char *first = browse_first_component(path);
+    const struct browse_entry *entry = first ? g_hash_table_lookup(entries, first) : NULL;
 
-    if (until == when)
-        return true;
-    if (entry->first > when)
-        return false;
-    walk = wb_version_walk_new(browse->mount->root_fd, path, when + 1, until, 0);
-    return wb_version_walk_next(walk, &version) == 1;
+    /* A result of a search has a longer path. */
+    entry = entry ? entry : g_hash_table_lookup(entries, path);
+    return entry && when <= browse_time_of(browse, entry);
+}
+
+/* Whether no such entry changed from `since` until its time: 1, 0, or -EINTR. */
+static int have_not_changed(const struct browse *browse, GHashTable *entries, int64_t since, int64_t until)
+{
+    struct wb_change_walk_options options = {.since = since + 1, .until = until, .no_wait = true};
+    _cleanup_change_walk_ struct wb_change_walk *walk =
+        wb_change_walk_new(browse->mount, browse_level(browse)->path, &options);
+    struct wb_change change;
+    unsigned count = 0;
+    int r;
+
+    while ((r = wb_change_walk_next(walk, &change)) == 0) {
+        if (concerns(browse, entries, change.path, change.entry->when) ||
+            concerns(browse, entries, change.other, change.entry->when))
+            return 0;
+        if (count++ % CHANGES_PIECE == 0 && browse->stopped && browse->stopped())
+            return -EINTR;
+    }
+    return r == 1;
 }
 
 int64_t browse_common_time(const struct browse *browse, const GPtrArray *entries)
 {
-    int64_t first = 0;
+    g_autoptr(GHashTable) names = g_hash_table_new(g_str_hash, g_str_equal);
+    int64_t first = INT64_MAX, last = 0;
+    int r;
 
     for (guint i = 0; i < entries->len; i++) {
-        int64_t when = browse_time_of(browse, entries->pdata[i]);
+        struct browse_entry *entry = entries->pdata[i];
+        int64_t when = browse_time_of(browse, entry);
 
-        first = first ? MIN(first, when) : when;
+        first = MIN(first, when);
+        last = MAX(last, when);
+        g_hash_table_insert(names, entry->name, entry);
     }
-    for (guint i = 0; first && i < entries->len; i++) {
-        if (!is_same_since(browse, entries->pdata[i], first))
+    for (guint i = 0; first != last && i < entries->len; i++)
+        if (((const struct browse_entry *)entries->pdata[i])->first > first)
             return 0;
-    }
-    return first;
+    r = first == last ? 1 : have_not_changed(browse, names, first, last);
+    return r < 0 ? -1 : r > 0 ? first : 0;
 }
 
 int browse_version_at(const struct browse *browse, const struct browse_version *version, struct wb_moment *ret,
