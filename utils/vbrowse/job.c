@@ -137,7 +137,8 @@ void job_run(struct job *job)
         continue;
     job->status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     if (job->status == NOT_EXECUTED)
-        g_string_append_printf(job->output, "%s: cannot be executed; if many names are marked, mark fewer\n", job->call);
+        g_string_append_printf(job->output, "%s: cannot be executed; if many names are marked, mark fewer\n",
+                               job->call);
 }
 
 void job_clear(struct job *job)

@@ -191,8 +191,10 @@ const struct browse_version *browse_version(const struct browse *browse);
 /* The state to which an entry is to be restored: of the chosen version, else that for which it stands; 0: none. */
 int64_t browse_time_of(const struct browse *browse, const struct browse_entry *entry);
 
-/* One time at which all of these had the state that they are to be restored to, so that one restore will do; 0: there is
- * none; -1: the user stopped it. */
+/*
+ * One time at which all of these had the state that they are to be restored to, so that one restore will do; 0: there
+ * is none; -1: the user stopped it.
+ */
 int64_t browse_common_time(const struct browse *browse, const GPtrArray *entries);
 
 /* What the entry under the cursor was in a version. 0, or -errno with a line in `why`. */
