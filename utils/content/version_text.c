@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "content/version_text.h"
 #include "common/text.h"
+#include "content/states.h"
 #include "wayback/when.h"
 #include <glib.h>
 #include <string.h>
@@ -45,6 +46,30 @@ static void append_thinned(GString *text, const struct wb_version_style *style,
 
     wb_text_time(version->thinned_since, style->verbose, since);
     g_string_append_printf(text, " (thinned out since %s)", since);
+}
+
+struct wb_control_version wb_version_describe(const struct wb_save *save, const char *name)
+{
+    struct wb_control_version version = save->newest;
+
+    version.change = save->number;
+    if (save->operations == 1 || save->newest.flags & WB_CONTROL_VERSION_WITHHELD)
+        return version;
+    if (save->oldest.flags & WB_CONTROL_VERSION_THINNED) {
+        version.flags |= WB_CONTROL_VERSION_THINNED;
+        version.thinned_since = save->oldest.thinned_since;
+    }
+    version.existed_before = save->oldest.existed_before;
+    version.size_before = save->oldest.size_before;
+    version.mode_before = save->oldest.mode_before;
+    version.offset = save->from;
+    version.length = save->to - save->from;
+    if (version.exists_after && name) {
+        g_strlcpy(version.name, wb_version_name_after(&save->newest, name), sizeof(version.name));
+        *version.detail = *version.other = '\0';
+    }
+    g_strlcpy(version.op_name, wb_save_operation(save), sizeof(version.op_name));
+    return version;
 }
 
 char *wb_version_operation(const struct wb_version_style *style, const struct wb_control_version *version)

@@ -4,13 +4,19 @@
 /* The parts of a row about one change, for people: vstat and vbrowse list changes in the same words. */
 
 #include <stdbool.h>
-#include "wayback/control.h"
+#include "client/saves.h"
 
 struct wb_version_style {
     bool directory;   /* the changes are of its entries: their names are shown elsewhere */
     bool verbose;     /* exact times and bytes, sizes before and after                   */
     const char *name; /* base name asked for                                             */
 };
+
+/*
+ * A version as if it were one change: the last one of it, with the state before the first one, the range of all, and
+ * the number of the version in `change` (0: a gap). `name`: base name of the path; NULL: of a directory.
+ */
+struct wb_control_version wb_version_describe(const struct wb_save *save, const char *name);
 
 /* "rename from draft.txt", "setxattr user.note", "write (as .report.swp)". Not printable yet: wb_text_printable. */
 char *wb_version_operation(const struct wb_version_style *style, const struct wb_control_version *version);

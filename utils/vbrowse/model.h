@@ -47,8 +47,9 @@ struct browse_level {
 
 struct browse_version {
     int64_t when;
-    uint32_t change; /* the number of the change that made it; 0: before the first change        */
-    bool exists;     /* false: nothing was there after the change                                */
+    int64_t until;   /* the last time at which it was there, with the attributes that were set after it */
+    uint32_t number; /* 1: the most recent; 0: a gap, or the state before the first version      */
+    bool exists;     /* false: nothing is there in it                                            */
     char *operation, *size, *name, *who; /* as they can be printed                               */
 };
 
@@ -87,10 +88,11 @@ struct browse {
     bool version_chosen; /* the user chose it                                   */
     char *version_path;  /* the path whose versions these are; NULL: none       */
     bool version_directory;
-    struct wb_version_walk *version_walk; /* NULL: all are read                 */
+    struct wb_save_walk *version_walk; /* NULL: all are read                    */
     guint versions_wanted;
     int64_t version_seek; /* not 0: the cursor goes to the version of this time */
     struct wb_control_version *oldest;
+    int64_t newer;        /* the beginning of the version read before; 0: it cannot be said, or there is none */
 
     bool (*stopped)(void); /* asked while something takes long; true: the user stopped it. NULL: never */
 

@@ -126,7 +126,7 @@ static void draw_version(const struct ui *ui, const struct screen_area *area, in
 {
     const struct browse *browse = ui->browse;
     const struct browse_version *version = browse->versions->pdata[index];
-    g_autofree char *number = version->change ? g_strdup_printf("%u", version->change) : g_strdup("-");
+    g_autofree char *number = version->number ? g_strdup_printf("%u", version->number) : g_strdup("-");
     g_autoptr(GString) row = g_string_new(NULL);
     enum screen_style style = version->exists ? SCREEN_PLAIN : SCREEN_RED;
     char time[WB_WHEN_TEXT_MAX], age[WB_TEXT_AGE_MAX];

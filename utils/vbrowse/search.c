@@ -147,8 +147,8 @@ static bool find_time(struct ui *ui, const char *text, int64_t *ret)
                 text);
     if (r < 0)
         return false;
-    if (time.kind == WB_TIME_CHANGE) {
-        r = wb_moment_before_change(browse->mount, path, time.change, &moment, &why);
+    if (time.kind != WB_TIME_INSTANT) {
+        r = wb_moment_before(browse->mount, path, &time, &moment, &why);
         time.instant = moment.when;
         wb_moment_clear(&moment);
     }

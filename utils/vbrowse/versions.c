@@ -28,7 +28,7 @@ static void version_free(void *data)
 
 void browse_versions_stop(struct browse *browse)
 {
-    browse->version_walk = wb_version_walk_free(browse->version_walk);
+    browse->version_walk = wb_save_walk_free(browse->version_walk);
 }
 
 void browse_versions_begin(struct browse *browse)
@@ -43,6 +43,7 @@ void browse_versions_begin(struct browse *browse)
     browse->version_chosen = false;
     browse->versions_wanted = AHEAD;
     browse->version_seek = level->moment != WB_WHEN_PRESENT ? level->moment : 0;
+    browse->newer = wb_mount_now(browse->mount) + 1;
     g_clear_pointer(&browse->oldest, g_free);
     g_clear_pointer(&browse->version_path, g_free);
     if (!entry)
@@ -52,35 +53,40 @@ void browse_versions_begin(struct browse *browse)
     if (entry->at)
         browse->version_seek = entry->at;
     browse->version_directory = S_ISDIR(entry->mode);
-    browse->version_walk = wb_version_walk_new(browse->mount->root_fd, browse->version_path, 0, 0, 0);
+    browse->version_walk = wb_save_walk_new(browse->mount->root_fd, browse->version_path, 0, 0);
 }
 
-/* A change that the caller may not see has its number and time only. */
-static void add(struct browse *browse, const struct wb_control_version *change)
+/* A version that the caller may not see has its number and time only. */
+static void add(struct browse *browse, const struct wb_save *save)
 {
     const char *slash = strrchr(browse->version_path, '/');
     struct wb_version_style style = {.directory = browse->version_directory,
                                      .name = slash ? slash + 1 : browse->version_path};
-    bool withheld = change->flags & WB_CONTROL_VERSION_WITHHELD;
+    struct wb_control_version change = wb_version_describe(save, style.directory ? NULL : style.name);
+    bool withheld = change.flags & WB_CONTROL_VERSION_WITHHELD;
     struct browse_version *version;
     g_autofree char *operation = NULL;
 
-    if (browse->command_filter && (withheld || !strstr(change->command, browse->command_filter)))
+    int64_t until = browse->newer > 0 ? browse->newer - 1 : change.when;
+
+    browse->newer = save->number > 0 ? save->oldest.when : 0;
+    if (browse->command_filter && (withheld || !strstr(change.command, browse->command_filter)))
         return;
     version = g_new0(struct browse_version, 1);
-    operation = withheld ? g_strdup("(withheld)") : wb_version_operation(&style, change);
-    version->when = change->when;
-    version->change = change->change;
-    version->exists = browse->version_directory || withheld || change->exists_after;
+    operation = withheld ? g_strdup("(withheld)") : wb_version_operation(&style, &change);
+    version->when = change.when;
+    version->until = style.directory ? change.when : MAX(until, change.when);
+    version->number = change.change;
+    version->exists = browse->version_directory || withheld || change.exists_after;
     version->operation = wb_text_printable(operation);
     version->name = browse->version_directory && !withheld
-                        ? wb_text_printable(*change->name ? change->name : ".") : g_strdup("");
-    version->size = withheld ? g_strdup("-") : wb_version_size(&style, change);
-    version->who = withheld ? g_strdup("-") : wb_version_who(&style, change);
+                        ? wb_text_printable(*change.name ? change.name : ".") : g_strdup("");
+    version->size = withheld ? g_strdup("-") : wb_version_size(&style, &change);
+    version->who = withheld ? g_strdup("-") : wb_version_who(&style, &change);
     g_ptr_array_add(browse->versions, version);
 }
 
-/* The state before the oldest change. */
+/* The state before the oldest version. */
 static void add_first(struct browse *browse)
 {
     const struct wb_control_version *oldest = browse->oldest;
@@ -91,9 +97,9 @@ static void add_first(struct browse *browse)
         oldest->flags & (WB_CONTROL_VERSION_WITHHELD | WB_CONTROL_VERSION_GAP))
         return;
     version = g_new0(struct browse_version, 1);
-    version->when = oldest->when - 1;
+    version->when = version->until = oldest->when - 1;
     version->exists = true;
-    version->operation = g_strdup("(before the first change)");
+    version->operation = g_strdup("(before the first version)");
     version->size = g_strdup(wb_text_size(oldest->size_before, size));
     version->name = g_strdup("");
     version->who = g_strdup("");
@@ -115,15 +121,15 @@ static void seek(struct browse *browse)
 
 enum browse_progress browse_versions_work(struct browse *browse)
 {
-    const struct wb_control_version *version;
+    const struct wb_save *save;
     int r = 0;
 
     if (!browse->version_walk || (browse->versions->len >= browse->versions_wanted && !browse->version_seek))
         return BROWSE_IDLE;
-    for (unsigned i = 0; i < PIECE && (r = wb_version_walk_next(browse->version_walk, &version)) == 0; i++) {
-        add(browse, version);
+    for (unsigned i = 0; i < PIECE && (r = wb_save_walk_next(browse->version_walk, &save)) == 0; i++) {
+        add(browse, save);
         g_free(browse->oldest);
-        browse->oldest = g_memdup2(version, sizeof(*version));
+        browse->oldest = g_memdup2(&save->oldest, sizeof(save->oldest));
     }
     if (browse->versions->len > VERSIONS_MAX)
         r = -EOVERFLOW;
@@ -162,7 +168,7 @@ int64_t browse_time_of(const struct browse *browse, const struct browse_entry *e
     const struct browse_level *level = browse_level(browse);
 
     if (version)
-        return version->when;
+        return version->until;
     if (entry->at)
         return entry->at;
     return level->moment != WB_WHEN_PRESENT ? level->moment : 0;
@@ -230,9 +236,11 @@ int browse_version_at(const struct browse *browse, const struct browse_version *
     if (r == 0 && ret->path)
         return 0;
     /* It had another name then. */
-    if (version->change > 1) {
+    if (version->number > 1) {
+        struct wb_time newer = {.kind = WB_TIME_VERSION, .number = version->number - 1};
+
         wb_moment_clear(ret);
-        r = wb_moment_before_change(browse->mount, browse->version_path, version->change - 1, ret, why);
+        r = wb_moment_before(browse->mount, browse->version_path, &newer, ret, why);
     }
     if (r == 0 && !ret->path)
         r = wb_error_set(why, -ENOENT, "nothing was there then");

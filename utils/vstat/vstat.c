@@ -4,7 +4,7 @@
 #include "lines.h"
 #include "common/cli.h"
 #include "client/control.h"
-#include "content/states.h"
+#include "content/version_text.h"
 #include "common/mount.h"
 #include "common/progress.h"
 #include "client/path.h"
@@ -117,32 +117,6 @@ static int list_operations(struct list *list, const struct wb_place *place)
     return r;
 }
 
-/* A version as if it were one change. */
-static struct row describe(const struct wb_save *save, const char *name)
-{
-    struct row row = {.is = save->newest, .operations = save->operations, .began = save->oldest.when, .lines = "-"};
-    struct wb_control_version *is = &row.is;
-
-    is->change = save->number;
-    if (save->operations == 1 || save->newest.flags & WB_CONTROL_VERSION_WITHHELD)
-        return row;
-    if (save->oldest.flags & WB_CONTROL_VERSION_THINNED) {
-        is->flags |= WB_CONTROL_VERSION_THINNED;
-        is->thinned_since = save->oldest.thinned_since;
-    }
-    is->existed_before = save->oldest.existed_before;
-    is->size_before = save->oldest.size_before;
-    is->mode_before = save->oldest.mode_before;
-    is->offset = save->from;
-    is->length = save->to - save->from;
-    if (is->exists_after) {
-        g_strlcpy(is->name, wb_version_name_after(&save->newest, name), sizeof(is->name));
-        *is->detail = *is->other = '\0';
-    }
-    g_strlcpy(is->op_name, wb_save_operation(save), sizeof(is->op_name));
-    return row;
-}
-
 /* Whether the version is listed; `cell` is for its lines. */
 static bool takes(struct list *list, const struct wb_save *save, struct row *row, char *cell, size_t size)
 {
@@ -178,7 +152,8 @@ static int list_versions(struct list *list, const struct wb_place *place)
     int r = 0;
 
     while (has_room(list) && (r = wb_save_walk_next(walk, &save)) == 0) {
-        struct row row = describe(save, list->show->directory ? NULL : list->show->name);
+        struct row row = {.is = wb_version_describe(save, list->show->directory ? NULL : list->show->name),
+                          .operations = save->operations, .began = save->oldest.when, .lines = "-"};
         int contains, wanted = 1;
         char cell[32];
 
