@@ -40,9 +40,11 @@ static void begin(struct wb_save *save, const struct wb_control_version *change)
 
 static void add(struct wb_save *save, const struct wb_control_version *change)
 {
-    uint64_t end = change->offset + change->length;
+    uint64_t end = change->length > UINT64_MAX - change->offset ? UINT64_MAX : change->offset + change->length;
 
     save->oldest = *change;
+    /* Of a version of which the caller may not see a part, the rest is not described. */
+    save->newest.flags |= change->flags & WB_CONTROL_VERSION_WITHHELD;
     save->operations++;
     save->moved = save->moved || *change->other;
     if (change->length == 0 || is_gap(change))
@@ -85,7 +87,9 @@ int wb_save_walk_next(struct wb_save_walk *walk, const struct wb_save **ret)
     walk->has_next = r == 0;
     if (walk->has_next)
         walk->next = *change;
-    /* An error is reported by the next call: until then, all that is known was found. */
+    /* It is not known where the version began. */
+    if (r < 0)
+        return r;
     *ret = &walk->save;
     return 0;
 }

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment
+from mounts import SECOND, epoch, moment
 
 TEXTS = ("one\n", "two\ntwo\n", "three\n" * 3)
 
@@ -165,11 +165,38 @@ def test_lines_below_a_removed_directory(mount):
     assert [re.findall(r"  (\+\d+ -\d+|-)  ", row)[0] for row in rows[1:]] == ["+0 -1", "+0 -1", "+2 -0"]
 
 
+def test_a_file_from_elsewhere_is_not_compared_with_another(mount):
+    """Of the same base name: its content would be that of another file."""
+    (mount.path / "sub").mkdir()
+    (mount.path / "f").write_text("const\n", encoding="ascii")
+    for number in range(3):
+        (mount.path / "sub" / "f").write_text(f"line {number}\n", encoding="ascii")
+    subprocess.run(["mv", "sub/f", "f2"], cwd=mount.path, check=True)
+    text = mount.tool("vstat", mount.path / "f2").stdout
+    assert "not shown" not in text and [row.split()[0] for row in text.splitlines()[1:]] == ["1", "2", "3", "4"]
+    assert re.findall(r"  (\+\d+ -\d+|-)  ", text) == ["-"] * 4
+    # The same base name here and there.
+    subprocess.run(["sh", "-c", "rm f; mv f2 sub/f; mv sub/f f"], cwd=mount.path, check=True)
+    assert "not shown" not in mount.tool("vstat", mount.path / "f").stdout
+
+
+def test_a_version_that_is_hidden_in_part(maker):
+    mount = maker.mount("allow_other")
+    path = mount.path / "f"
+    with open(path, "w", encoding="ascii", buffering=1) as stream:
+        os.fchmod(stream.fileno(), 0o600)
+        stream.write("one\n")
+        os.fchmod(stream.fileno(), 0o644)
+        stream.write("two\n")
+    version, = json.loads(mount.run_tool("vstat", "--json", path, user=SECOND, merge=False).stdout)["versions"]
+    assert set(version) == {"change", "time", "epoch", "withheld"} and version["withheld"]
+
+
 def test_a_pause_ends_a_version(mount):
     with open(mount.path / "f", "w", encoding="ascii") as stream:
         stream.write("one\n")
         stream.flush()
-        # The time is what is tested: two seconds without a change.
+        # The time is tested: two seconds without a change.
         time.sleep(2.1)
         stream.write("two\n")
     assert [version["op"] for version in versions(mount, "f")] == ["write", "create"]
@@ -213,6 +240,8 @@ def test_history_close(maker):
         piece_by_piece(mount.path / "f", text)
     assert [version["change"] for version in versions(mount, "f")] == [1, 2, 3]
     assert [before(mount, "f", number) for number in range(1, 4)] == [TEXTS[1], TEXTS[0], None]
+    lines = mount.tool("vlog", "--no-pager", mount.path).stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:] if line.split()[0] != "chmod"] == ["write", "write", "create"]
 
 
 def test_log_counts_versions(mount):
@@ -227,6 +256,16 @@ def test_log_counts_versions(mount):
     assert limited == lines[:3]
     each = mount.tool("vlog", "--no-pager", "--operations", mount.path).stdout
     assert "truncate" in each and "write ×3" in each
+
+
+def test_log_shows_attributes_that_are_set_later(mount):
+    (mount.path / "f").write_text("text", encoding="ascii")
+    (mount.path / "f").chmod(0o755)
+    # The time is tested: two seconds after the file was made.
+    time.sleep(2.1)
+    (mount.path / "f").chmod(0o700)
+    lines = mount.tool("vlog", "--no-pager", mount.path).stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["chmod", "create"]
 
 
 def test_erase_a_version(mount):

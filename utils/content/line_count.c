@@ -18,14 +18,19 @@ struct line {
     size_t length;
 };
 
+/* FNV-1a, with a seed that the author of a text cannot know: lines that collide on purpose would take for ever. */
 static guint hash_line(gconstpointer data)
 {
+    static guint seed;
     const struct line *line = data;
-    guint hash = 5381;
+    guint hash;
 
+    if (seed == 0)
+        seed = g_random_int() | 1;
+    hash = seed;
     for (size_t i = 0; i < line->length; i++)
-        hash = hash * 33 + (guchar)line->text[i];
-    return hash;
+        hash = (hash ^ (guchar)line->text[i]) * 16777619u;
+    return hash ^ hash >> 15;
 }
 
 static gboolean is_same_line(gconstpointer a, gconstpointer b)

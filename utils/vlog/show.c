@@ -172,9 +172,10 @@ static bool is_of_group(const struct show *show, const struct wb_change *change)
 /* Whether an older change belongs to the version of the line (history/versions/saves.c has the same rule). */
 static bool is_same_version(const struct show *show, const struct wb_change *change)
 {
-    bool room = is_birth(change->op) || is_emptied(change);
+    bool room = show->op && (is_birth(change->op) || is_emptied(change));
+    bool soon = show->oldest - change->entry->when < 2 * WB_WHEN_SECOND;
 
-    if (show->complete || (!room && show->oldest - change->entry->when >= 2 * WB_WHEN_SECOND))
+    if (show->complete ? !(room && soon && is_content(show->op)) : !(room || soon))
         return false;
     return is_attributes(change->op) || is_content(change->op) ? !show->op || is_content(show->op)
                                                                : is_birth(change->op);

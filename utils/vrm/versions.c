@@ -48,6 +48,8 @@ static bool fail_range(const struct wb_place *place, const struct vrm_range *ran
 
     if (r < 0 && r != -ENOENT)
         wb_cli_fail(place->given, "%s", wb_errno_text(r));
+    else if (number == 1 && range->first == 1)
+        wb_cli_fail(place->given, "nothing was erased: it has only one %s, and there is no history before it", word);
     else if (number < range->first)
         wb_cli_fail(place->given, "has no %s with number %d; '%s%s' lists them", word, range->first,
                     wb_cli_tool("vstat"), range->single ? " --operations" : "");
@@ -136,8 +138,12 @@ static uint64_t number_of(const struct vrm_range *range, const struct wb_control
 
 static char *count_of(const struct vrm_range *range, const struct wb_control_erased_versions *erased)
 {
-    return range->single ? wb_text_count(erased->versions, "change", "changes")
-                         : wb_text_count(number_of(range, erased), "version", "versions");
+    if (range->single)
+        return wb_text_count(erased->versions, "change", "changes");
+    /* As the list has it: before version N is the content that it shows at N + 1. */
+    return range->first == range->last
+               ? g_strdup_printf("the content of version %d", range->first + 1)
+               : g_strdup_printf("the content of the versions %d to %d", range->first + 1, range->last + 1);
 }
 
 static void say(const struct wb_place *place, const struct vrm_range *range, int64_t from, int64_t until,
@@ -204,7 +210,7 @@ void vrm_versions(const struct wb_place *place, const struct vrm_range *range)
         return;
     if (!range->dry_run) {
         versions = count_of(range, &erased);
-        question = g_strdup_printf("erase the versions of %s from %s until %s (%s)", name,
+        question = g_strdup_printf("erase from the history of %s, from %s until %s: %s", name,
                                    wb_when_print(from, 0, begin),
                                    wb_when_print(until, 0, end), versions);
         if (!vrm_confirmed(place, question) || !ask_daemon(place, 0, from, until, &erased))

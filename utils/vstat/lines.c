@@ -97,6 +97,18 @@ static GBytes *content_before(struct lines *lines, const struct wb_control_versi
     return lines->before ? g_bytes_ref(lines->before) : NULL;
 }
 
+/* Whether the object came to the name from elsewhere: then older versions may be those of another name. */
+static bool came(const struct lines *lines, const struct wb_control_version *change)
+{
+    return *change->name && (strcmp(change->name, lines->name) != 0 || strcmp(change->name, change->other) == 0);
+}
+
+/* Another file under the same name has another size, as a rule; the record has the right one. */
+static bool has_size(const GBytes *content, uint64_t size)
+{
+    return g_bytes_get_size((GBytes *)content) == size;
+}
+
 enum lines_result lines_compare(struct lines *lines, const struct wb_save *save, unsigned *ret_added,
                                 unsigned *ret_removed)
 {
@@ -106,17 +118,21 @@ enum lines_result lines_compare(struct lines *lines, const struct wb_save *save,
     gsize old_size, new_size;
     const char *old, *new;
 
-    if (save->number == 0 || (newest->flags | oldest->flags) & WB_CONTROL_VERSION_WITHHELD) {
+    lines->lost = lines->lost || came(lines, newest) || came(lines, oldest);
+    if (save->number == 0 || lines->lost || newest->flags & WB_CONTROL_VERSION_WITHHELD) {
         forget(lines);
         return LINES_UNKNOWN;
     }
     after = content_after(lines, newest);
     before = after ? content_before(lines, oldest) : NULL;
-    if (!after || !before) {
+    if (!after || !before || (newest->exists_after && !has_size(after, newest->size_after)) ||
+        (oldest->existed_before && !has_size(before, oldest->size_before))) {
         forget(lines);
         return LINES_UNKNOWN;
     }
-    if (newest->exists_after && oldest->existed_before && g_bytes_equal(before, after))
+    /* A file in the place of another one is news, whatever it contains. */
+    if (newest->exists_after && oldest->existed_before && oldest->exists_after && !save->moved &&
+        g_bytes_equal(before, after))
         return LINES_SAME;
     old = g_bytes_get_data(before, &old_size);
     new = g_bytes_get_data(after, &new_size);

@@ -10,6 +10,7 @@
 struct lines {
     const struct wb_place *place;
     const char *name;  /* base name of the path                                         */
+    bool lost;         /* the file came from another name: older content is not looked for under this one */
     uint64_t left;     /* so many bytes are still read: a long list is not to wait long */
     GBytes *before;    /* the content before the version compared last, NULL: not known */
     int64_t before_when; /* from then on, until that version began                      */

@@ -221,7 +221,7 @@ static void fill_object(const struct wb_record *record, const struct wb_times_en
     } else {
         memcpy(ret->detail, record->xattr.name, MIN(record->xattr.name_length, WB_NAME_MAX));
     }
-    ret->begins = record->flags & WB_RECORD_BEGINS;
+    ret->begins = record->flags & (WB_RECORD_BEGINS | WB_RECORD_STAGE);
     if (record->via.length > 0)
         set_name(&ret->at, entry->file == WB_FILE_CATALOG ? entry->object : record->via.dir, record->via.name,
                  record->via.length);

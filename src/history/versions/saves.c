@@ -21,7 +21,8 @@ static bool is_first(const struct wb_version *version)
 }
 
 /* Threads have numbers of their own: one program run by one user counts as one process. */
-static bool is_same_actor(struct wb_store *store, const struct wb_save_mark *newer, const struct wb_version *older)
+static bool is_same_actor(struct wb_store *store, const struct wb_save_mark *newer, const struct wb_version *older,
+                          bool soon)
 {
     struct wb_actor one, other;
 
@@ -30,7 +31,7 @@ static bool is_same_actor(struct wb_store *store, const struct wb_save_mark *new
     if (wb_store_actor_info(store, newer->actor, newer->when, &one) != 0 ||
         wb_store_actor_info(store, older->actor, older->when, &other) != 0)
         return false;
-    return one.uid == other.uid && (one.pid == other.pid || strcmp(one.command, other.command) == 0);
+    return one.uid == other.uid && (one.pid == other.pid || (soon && strcmp(one.command, other.command) == 0));
 }
 
 /* Whether the older change only made room for the newer one. */
@@ -50,7 +51,7 @@ static bool belongs(struct wb_store *store, const struct wb_save_mark *newer, co
     /* Room may be made by path, or through another open file, just before; through the same one, at any time. */
     if (newer->first ? !(room && soon) : !(room || soon))
         return false;
-    return is_same_actor(store, newer, older);
+    return is_same_actor(store, newer, older, soon);
 }
 
 void wb_save_number(struct wb_store *store, struct wb_save_mark *mark, struct wb_version *version)
