@@ -45,7 +45,7 @@ static int identify(int fd, const char *path, struct statx *ret)
  * caller, because a link in /proc leads into another mount namespace; ELOOP (`careful`, for directories) if there is a
  * link that is not of root or the caller.
  */
-static char *real_path(const char *path, bool careful)
+static char *real_path_once(const char *path, bool careful)
 {
     char proc[WB_FD_PATH_MAX], real[PATH_MAX];
     _cleanup_fd_ int fd = careful ? wb_open_named_dir(path) : open(path, O_PATH | O_CLOEXEC);
@@ -68,6 +68,21 @@ static char *real_path(const char *path, bool careful)
         return NULL;
     }
     return strdup(real);
+}
+
+/* A directory on the way may be renamed between the look at the object and that at its path. */
+#define RENAMED_TRIES 100
+
+static char *real_path(const char *path, bool careful)
+{
+    char *real = NULL;
+
+    for (unsigned tries = 0; tries < RENAMED_TRIES && !real; tries++) {
+        real = real_path_once(path, careful);
+        if (!real && errno != EXDEV)
+            break;
+    }
+    return real;
 }
 
 /* getcwd(3), which finds a path even if the directory is in another mount namespace: one that leads elsewhere here. */

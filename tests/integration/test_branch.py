@@ -211,7 +211,7 @@ def test_tools_see_the_changes_in_its_directory(tree, maker):
     then = moment()
     (branch.path / "d/f").write_bytes(b"three")
     # The record of a file that was closed just now may follow.
-    wait_for(lambda: branch.tool("vstat", home / "upper/d/f").stdout.count(" write ") == 2)
+    wait_for(lambda: branch.tool("vstat", "--operations", home / "upper/d/f").stdout.count(" write ") == 2)
     out = maker.scratch / "out"
     branch.tool("vextract", home / "upper/d/f", "--time", epoch(then), "-o", out)
     assert out.read_bytes() == b"two"

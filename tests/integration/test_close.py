@@ -311,7 +311,7 @@ def test_the_same_for_an_ordinary_user(maker):
 
 def changes(mount, path):
     """The changes that vstat lists, the newest first."""
-    listed = json.loads(mount.tool("vstat", "--json", path).stdout)
+    listed = json.loads(mount.tool("vstat", "--json", "--operations", path).stdout)
     return [change["op"] for change in listed["versions"]]
 
 

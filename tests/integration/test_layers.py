@@ -68,7 +68,8 @@ def use(mount):
 def look(mount, before, content):
     assert (mount.path / f"f@{epoch(before)}").read_bytes() == content
     assert (mount.path / "f").read_bytes() == b"changed"
-    operations = [line.split()[0] for line in mount.tool("vlog", mount.path).stdout.splitlines() if line[:1] == " "]
+    operations = [line.split()[0] for line in mount.tool("vlog", "--operations", mount.path).stdout.splitlines()
+                  if line[:1] == " "]
     for name in ("rmdir", "unlink", "rename", "mkdir", "chmod", "truncate"):
         assert name in operations, operations
 

@@ -235,7 +235,7 @@ def test_by_close_and_mounted_over_its_own_source(maker):
             if to:
                 assert json.loads(life.move(to, "--json").stdout)["moved"]
         writer.stdin.close()
-    lines = [line for line in life.mount.tool("vstat", top / "open").stdout.splitlines() if " write" in line]
+    lines = [line for line in life.mount.tool("vstat", "--operations", top / "open").stdout.splitlines() if " write" in line]
     assert len(lines) == 1  # one version, written through three moves
     assert life.mount.at(inside, "open").read_bytes() == b""
     life.see()

@@ -215,7 +215,7 @@ def test_bad_input(mount):
     fails(mount, "diff", "on", status=2, words=["did you mean one?"])
     fails(mount, "diff", "one", "none", status=2, words=["none", "neither"])
     fails(mount, "diff", "1d", status=1, words=["begins at"])
-    fails(mount, "diff", "~1", status=2, words=["is a number of changes"])
+    fails(mount, "diff", "~1", status=2, words=["counts versions"])
     fails(mount, "diff", "2200-01-01", status=2, words=["future"])
     fails(mount, "diff", "one", "./none", words=["did not exist then, nor"])
     fails(mount, "diff", "one", "one", ".", "x", status=2)

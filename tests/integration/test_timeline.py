@@ -98,7 +98,7 @@ def test_every_kind_of_change_once_and_in_order(mount):
 def test_a_file_asked_for_is_called_by_the_name_it_was_asked_by(mount):
     (mount.path / "f").write_bytes(b"one")
     os.chmod(mount.path / "f", 0o600)
-    text = mount.tool("vlog", "f", cwd=mount.path).stdout
+    text = mount.tool("vlog", "--operations", "f", cwd=mount.path).stdout
     assert "chmod            f\n" in text and "create           f\n" in text and " .\n" not in text
 
 

@@ -276,6 +276,7 @@ void show_change(struct show *show, const struct wb_change *change)
 void show_end(struct show *show)
 {
     end_line(show);
+    g_clear_pointer(&show->header, g_free);
     if (show->attributes)
         g_ptr_array_unref(g_steal_pointer(&show->attributes));
     fflush(stdout);

@@ -74,6 +74,16 @@ static char *find(const struct wb_options *options, bool lasting)
     return g_build_filename(options->source, WB_STORE_NAME, WB_CONFIG_NAME, NULL);
 }
 
+/* `path` as another process can use it, unless the server of the mount is not to be believed for that long. g_free. */
+static char *lasting_path(const struct wb_options *options, const char *path)
+{
+    char *below = NULL;
+
+    if (!g_str_has_prefix(path, "/proc/self/") || path_below(options->source, true, &below) < 0 || !below)
+        return g_strdup(path);
+    return below;
+}
+
 /* ---- what it means, for people --------------------------------------------------------------- */
 
 static void print_snapshots(const struct wb_schedule *schedule)
@@ -640,21 +650,22 @@ static void print_text(const char *path, const struct wb_config *config, char **
 int wb_config_check(const struct wb_options *options)
 {
     g_autofree char *path = find(options, false);
+    g_autofree char *shown = path ? lasting_path(options, path) : NULL;
     g_autoptr(GPtrArray) mistakes = g_ptr_array_new_with_free_func(g_free);
     struct wb_config config;
     int r;
 
     if (!path)
         return EXIT_FAILED;
-    r = wb_config_file_read(AT_FDCWD, path, path, &config, hold_mistake, mistakes);
+    r = wb_config_file_read(AT_FDCWD, path, shown, &config, hold_mistake, mistakes);
     if (r == -ENOENT)
-        g_ptr_array_add(mistakes, g_strdup_printf("wayback: %s: no such file, so nothing is set", path));
+        g_ptr_array_add(mistakes, g_strdup_printf("wayback: %s: no such file, so nothing is set", shown));
     if (r < 0)
-        r = print_mistakes(options, path, mistakes);
+        r = print_mistakes(options, shown, mistakes);
     else if (options->json)
-        print_json(path, &config, options->paths);
+        print_json(shown, &config, options->paths);
     else
-        print_text(path, &config, options->paths);
+        print_text(shown, &config, options->paths);
     wb_config_deinit(&config);
     return r == 0 ? EXIT_DONE : EXIT_FAILED;
 }
