@@ -435,8 +435,8 @@ def fixture_standing(maker, tmp_path):
     for name in ("d", "e"):
         (mount.path / name / "f").write_text("after")
         (mount.path / name / "g").write_text("")
-    key = f"{(mount.path / 'd').stat().st_ino:x}"
-    [catalog] = [path for path in (mount.source / ".wayback/objects").glob("*/*.cat") if key in path.name]
+    key = f"{(mount.path / 'd').stat().st_ino:016x}-"
+    [catalog] = (mount.source / ".wayback/objects").glob(f"*/{key}*.cat")
     log.symlink_to(catalog)
     yield mount, flag, noted, when
     flag.unlink(missing_ok=True)
