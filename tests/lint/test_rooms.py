@@ -17,7 +17,7 @@ ORDER = [
     "base", "base/sandbox",
     "time",
     "control",
-    "client", "client/revert", "client/api",
+    "client", "client/copy", "client/revert", "client/api",
     "format",
     "store/log", "store", "store/identity", "store/directory", "store/inflight", "store/tables", "store/timeline",
     "store/cache", "store/graveyard", "store/object", "store/open", "store/dump",

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 #include "client/control.h"
-#include "client/copy_flags.h"
+#include "client/copy/flags.h"
 #include "common/changed.h"
 #include "common/json.h"
 #include "common/mount.h"

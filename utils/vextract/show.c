@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "show.h"
-#include "client/copy.h"
+#include "client/copy/copy.h"
 #include "client/fd.h"
 #include "common/cli.h"
 #include "common/table.h"

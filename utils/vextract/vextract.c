@@ -4,7 +4,7 @@
 #include "show.h"
 #include "source.h"
 #include "common/cli.h"
-#include "client/copy.h"
+#include "client/copy/copy.h"
 #include "client/fd.h"
 #include "common/json.h"
 #include "common/moment.h"

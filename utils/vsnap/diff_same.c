@@ -3,7 +3,7 @@
 #include "diff_parts.h"
 
 #include "common/cli.h"
-#include "client/copy.h"
+#include "client/copy/copy.h"
 #include "client/fd.h"
 #include "client/past_path.h"
 #include "client/path.h"

@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/dir.h"
-#include "client/copy.h"
+#include "client/copy/copy.h"
 #include "client/fd.h"
 #include "client/path.h"
 #include "client/watch.h"

@@ -2,8 +2,8 @@
 #include "client/revert/revert_parts.h"
 
 #include "client/control.h"
-#include "client/copy.h"
-#include "client/copy_flags.h"
+#include "client/copy/copy.h"
+#include "client/copy/flags.h"
 #include "client/fd.h"
 #include "client/past_path.h"
 #include "client/path.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "client/revert/revert_parts.h"
 
-#include "client/copy.h"
-#include "client/copy_flags.h"
+#include "client/copy/copy.h"
+#include "client/copy/flags.h"
 #include "client/fd.h"
 #include "client/path.h"
 #include "client/watch.h"

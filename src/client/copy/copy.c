@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "client/copy.h"
+#include "client/copy/copy.h"
 
 #include "client/fd.h"
 #include "client/watch.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "client/copy.h"
-#include "client/copy_flags.h"
+#include "client/copy/copy.h"
+#include "client/copy/flags.h"
 #include "client/fd.h"
 #include <errno.h>
 #include <glib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The flags of an inode (chattr(1)) from one file to another. */
-#include "client/copy.h"
-#include "client/copy_flags.h"
+#include "client/copy/copy.h"
+#include "client/copy/flags.h"
 #include "client/fd.h"
 #include "wayback/flags.h"
 #include <errno.h>
