@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vbrowse/ui.h"
 #include "vbrowse/content.h"
-#include "vbrowse/document.h"
+#include "content/document.h"
 #include "vbrowse/job.h"
 #include "client/path.h"
 #include "common/cli.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vbrowse/ui.h"
-#include "vbrowse/document.h"
+#include "content/document.h"
 #include "vbrowse/job.h"
 #include "client/path.h"
 #include "common/snapshots.h"

@@ -5,7 +5,7 @@
 
 #include <glib.h>
 #include <stdbool.h>
-#include "vbrowse/model.h"
+#include "content/browse.h"
 #include "vbrowse/screen.h"
 
 enum ui_focus { UI_ENTRIES, UI_VERSIONS };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "vbrowse/content.h"
-#include "vbrowse/document.h"
-#include "vbrowse/model.h"
+#include "content/document.h"
+#include "content/browse.h"
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What vbrowse shows: a directory at a time with all names that it ever had, the versions of the entry under the
+ * What vbrowse and vweb show: a directory at a time with all names that it ever had, the versions of the entry under the
  * cursor, filters and marks. Nothing here knows of a terminal.
  *
  * Long lists are read in pieces by browse_work, which the caller repeats while no key is pressed.
@@ -181,7 +181,7 @@ enum browse_mark browse_mark_of(const struct browse *browse, const struct browse
 /* The name in the directory that a change of `path` below it is about; g_free. NULL: none. */
 char *browse_first_component(const char *path);
 
-/* ---- versions (versions.c) --------------------------------------------------------------------- */
+/* ---- versions (browse_versions.c) --------------------------------------------------------------------- */
 
 /* Begins to read those of the entry under the cursor. */
 void browse_versions_begin(struct browse *browse);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "vbrowse/document.h"
+#include "content/document.h"
 #include "common/text.h"
 #include "wayback/when.h"
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "vbrowse/model.h"
+#include "content/browse.h"
 #include "client/errno_text.h"
 #include "client/path.h"
 #include "common/text.h"
