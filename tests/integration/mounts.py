@@ -28,7 +28,7 @@ BUILD = Path(os.environ.get("WAYBACK_BUILD")
              or Path(__file__).resolve().parents[2] / "build").resolve()
 TOOLS = ("vstat", "vdiff", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vlog", "vdump", "vfsck",
          "vcompact", "vdf", "vprune", "vstore", "vsend", "vreceive", "vstatus", "venable", "vdisable",
-         "vconfig", "vundo", "vbrowse")
+         "vconfig", "vundo", "vbrowse", "vweb")
 NOBODY = (65534, 65534)
 LIMIT = 300  # seconds for work that takes a moment on an idle machine
 AT_ONCE = 1000  # this many paths are one command line

@@ -173,9 +173,9 @@ class World:
         passwd.write_text(Path("/etc/passwd").read_text(encoding="utf-8") + "anna:x:4321:4321::/:/bin/sh\n", encoding="utf-8")
         command = self.written()
         # A command that follows is interrupted once it has printed something.
-        follows = re.search(r"vlog -f|--follow", command)
+        follows = re.search(r"vlog -f|--follow|^vweb", command)
         if follows:
-            command = re.sub(r"(vlog -f|vsend --follow)", r"timeout -s INT 5 \1", command) + "; test $? = 130 -o $? = 124 -o $? = 0"
+            command = re.sub(r"(vlog -f|vsend --follow|^vweb)", r"timeout -s INT 5 \1", command) + "; test $? = 130 -o $? = 124 -o $? = 0"
         bound = {Path("/etc/passwd"): passwd}
         if away:
             bound[Path("/srv")] = self.root / "home/work"

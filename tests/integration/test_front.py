@@ -6,7 +6,7 @@ import subprocess
 
 from mounts import BUILD, LIMIT, NOBODY, TOOLS, epoch, moment, mounted_at, run
 
-VERBS = {"browse": "vbrowse", "log": "vlog", "list": "vstat", "diff": "vdiff", "find": "vfind", "extract": "vextract", "restore": "vrevert",
+VERBS = {"browse": "vbrowse", "web": "vweb", "log": "vlog", "list": "vstat", "diff": "vdiff", "find": "vfind", "extract": "vextract", "restore": "vrevert",
          "snap": "vsnap", "usage": "vdf", "forget": "vprune", "rm": "vrm", "check": "vfsck", "send": "vsend", "status": "vstatus",
          "enable": "venable", "disable": "vdisable", "config": "vconfig", "undo": "vundo", "redo": "vundo",
          "show": "vextract",

@@ -16,13 +16,14 @@ import pytest
 
 from enabling import Machine
 from mounts import TOOLS, epoch, moment
+from web import Web
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/json.md"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}[+-]\d\d:\d\d")
 EPOCH = re.compile(r"\d+\.\d{9}")
 EXACT = 1 << 53  # larger integers are changed by readers that use doubles
 WITHOUT = {"vbrowse"}  # on a terminal only
-ELSEWHERE = {"vsend", "vreceive", "venable", "vdisable"}  # what these do has tests of its own below
+ELSEWHERE = {"vsend", "vreceive", "venable", "vdisable", "vweb"}  # what these do has tests of its own below
 ERRORS = {"error", "errors", "errors_left_out"}
 
 
@@ -285,7 +286,7 @@ def failures(scene):
         ("vprune --before", "vprune", "-y", "--before", time, "no"), ("vprune --before", "vprune", "-y", "--before", time, "d"),
         ("vprune --keep", "vprune", "-y", "--keep", "1d", "no"),
         ("vprune --keep", "vprune", "--keep", "1d", top),  # a question without a terminal
-        ("vcompact", "vcompact", "no"), ("vdf", "vdf", "no"),
+        ("vcompact", "vcompact", "no"), ("vdf", "vdf", "no"), ("vweb", "vweb", scene.scratch),
         ("vsnap create", "vsnap create", "x", "./no"), ("vsnap list", "vsnap list", scene.scratch), ("vsnap list", "vsnap show", "no"),
         ("vsnap diff", "vsnap diff", time, "./no"), ("vsnap view", "vsnap view", "no", scene.new("view"), top),
         ("vsnap view", "vsnap view", "no", scene.scratch / "missing", top), ("vsnap rename", "vsnap rename", "no", "other"),
@@ -477,6 +478,11 @@ def test_a_follower_prints_a_line_for_each_change(scene):
         check_document("vlog", document)
     assert [document.get("path") for document in found[:2]] == ["news", "news"]
     assert found[-1]["error"]["kind"] == "stopped"
+
+
+def test_a_page(scene):
+    with Web(scene.mount) as web:
+        check_document("vweb", web.document)
 
 
 # ---- times -------------------------------------------------------------------------------------

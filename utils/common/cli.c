@@ -85,7 +85,7 @@ static const struct {
              {"vreceive", "wayback receive"}, {"vrevert", "wayback restore"},  {"vrm", "wayback rm"},
              {"vsend", "wayback send"},      {"vsnap", "wayback snap"},        {"vstat", "wayback list"},
              {"vstatus", "wayback status"},  {"vstore", "wayback store"},      {"vundo", "wayback undo"},
-             {"vundo --redo", "wayback redo"}};
+             {"vundo --redo", "wayback redo"}, {"vweb", "wayback web"}};
 
 const char *wb_cli_tool(const char *tool)
 {

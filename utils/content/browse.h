@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What vbrowse and vweb show: a directory at a time with all names that it ever had, the versions of the entry under the
- * cursor, filters and marks. Nothing here knows of a terminal.
+ * A directory at a time with all names that it ever had, the versions of the entry under the cursor, filters and marks,
+ * as vbrowse and vweb show them. Nothing here knows of a terminal.
  *
  * Long lists are read in pieces by browse_work, which the caller repeats while no key is pressed.
  */

@@ -13,7 +13,7 @@
 /* Digits of an ID without decimals. */
 #define SECONDS_DIGITS 10
 
-static const char *const commands[] = {"vrevert", "vundo", "wayback", NULL};
+static const char *const commands[] = {"vrevert", "vundo", "vweb", "wayback", NULL};
 
 /* A path, by its first and its last change. */
 struct name {
@@ -55,13 +55,16 @@ static int kind_of(const char *command)
         g_free(parts[0]);
         parts[0] = (char *)program;
     }
-    if (strcmp(program, "vrevert") == 0)
+    /* Each restore in the page of vweb is a process of its own. */
+    if (strcmp(program, "vrevert") == 0 || strcmp(program, "vweb") == 0)
         return 0;
     if (strcmp(program, "vundo") == 0)
         return 1;
     if (strcmp(program, "wayback") != 0)
         return -1;
-    return strcmp(verb, "restore") == 0 ? 0 : strcmp(verb, "undo") == 0 || strcmp(verb, "redo") == 0 ? 1 : -1;
+    if (strcmp(verb, "restore") == 0 || strcmp(verb, "web") == 0)
+        return 0;
+    return strcmp(verb, "undo") == 0 || strcmp(verb, "redo") == 0 ? 1 : -1;
 }
 
 /* The value of --op; g_free. NULL: there is none, or the caller may not see the arguments. */

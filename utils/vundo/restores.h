@@ -3,8 +3,9 @@
 
 /*
  * The restores that the history shows. Nothing is stored for them: a restore is all that one process of vrevert (or
- * `wayback restore`) changed, an undo or redo all that one process of this tool changed. The command line of such a
- * process, which the history records, begins with --op=ID, so that it is known which restore was undone.
+ * `wayback restore`, or of the page of vweb) changed, an undo or redo all that one process of this tool changed. The
+ * command line of such a process, which the history records, begins with --op=ID, so that it is known which restore was
+ * undone.
  */
 
 #include "common/changed.h"
