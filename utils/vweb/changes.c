@@ -212,6 +212,34 @@ void web_get_changes(const struct web_request *request, struct web_reply *reply)
     web_reply_end(reply, builder);
 }
 
+/* ---- the next change ---------------------------------------------------------------------------------- */
+
+/* next?path=PATH&epoch=TIME: the first change after a time. */
+void web_get_next(const struct web_request *request, struct web_reply *reply)
+{
+    g_autoptr(JsonBuilder) builder = NULL;
+    g_autofree char *path = NULL;
+    struct wb_change_walk_options options = {.no_wait = true};
+    struct wb_change change;
+    int64_t next = 0, seen = 0;
+    int r = 0;
+
+    if (!web_argument_path(request, reply, &path) || !web_argument_time(request, reply, "epoch", 0, &options.since))
+        return;
+    options.since++;
+    _cleanup_change_walk_ struct wb_change_walk *walk =
+        wb_change_walk_new(request->web->place->mount, path, &options);
+    while (seen++ < CHANGES_MAX && (r = wb_change_walk_next(walk, &change)) == 0)
+        next = change.entry->when;
+    if (r < 0) {
+        web_reply_errno(reply, r, r == -EAGAIN ? "the list of changes is being prepared" : NULL);
+        return;
+    }
+    builder = web_reply_begin();
+    wb_json_time(builder, "next", next);
+    web_reply_end(reply, builder);
+}
+
 /* ---- the list ---------------------------------------------------------------------------------------- */
 
 static void add_change(JsonBuilder *builder, const struct wb_change *change)

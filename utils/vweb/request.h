@@ -71,6 +71,6 @@ web_function web_get_session, web_get_list, web_get_versions, web_get_time, web_
 web_function web_get_content, web_get_image, web_get_diff, web_post_ticket;
 void web_get_download(const struct web_request *request, const char *ticket, struct web_reply *reply);
 /* changes.c */
-web_function web_get_changes, web_get_log;
+web_function web_get_changes, web_get_next, web_get_log;
 /* actions.c */
 web_function web_post_plan, web_post_restore;

@@ -52,7 +52,8 @@ static const struct {
     {"session", false, web_get_session},     {"list", false, web_get_list},       {"versions", false, web_get_versions},
     {"time", false, web_get_time},           {"snapshots", false, web_get_snapshots},
     {"content", false, web_get_content},     {"image", false, web_get_image},     {"diff", false, web_get_diff},
-    {"changes", false, web_get_changes},     {"log", false, web_get_log},         {"ticket", true, web_post_ticket},
+    {"changes", false, web_get_changes},     {"log", false, web_get_log},         {"next", false, web_get_next},
+    {"ticket", true, web_post_ticket},
     {"plan", true, web_post_plan},           {"restore", true, web_post_restore},
 };
 
