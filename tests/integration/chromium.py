@@ -2,6 +2,7 @@
 """A browser without a window, driven by the DevTools protocol over a pipe: no other library is needed."""
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -18,12 +19,21 @@ KEYS = {"Enter": (13, "\r"), "Tab": (9, None), "Escape": (27, None), "ArrowUp": 
         "ArrowRight": (39, None), "Home": (36, None), "End": (35, None), "PageUp": (33, None), "PageDown": (34, None), " ": (32, " ")}
 
 
+def high_pipe():
+    """A pipe whose ends are neither 3 nor 4, which the browser takes."""
+    low = os.pipe()
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in low]
+    for fd in low:
+        os.close(fd)
+    return high
+
+
 class Chromium:
     """A browser with one page at a time. Each fault of a page (an exception, a refused script) is kept in `faults`."""
 
     def __init__(self, profile):
-        commands, self.writing = os.pipe()
-        self.reading, answers = os.pipe()
+        commands, self.writing = high_pipe()
+        self.reading, answers = high_pipe()
         # bash, because dash has no file numbers of two digits.
         self.process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{commands} 4>&{answers} {commands}<&- {answers}>&-', "bash", PROGRAM, *OPTIONS,
@@ -78,7 +88,7 @@ class Chromium:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         phone = width < 600
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1, mobile=phone)
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.context = context
         self.call("Page.navigate", url=url)

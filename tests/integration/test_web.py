@@ -437,6 +437,9 @@ def test_restore_and_undo(made):
         actions = {(action["action"], action["path"]) for action in plan["actions"]}
         assert plan["dry_run"] and ("remove", f"{made.path}/new") in actions and plan["undo"] is None
         assert ("restore", f"{made.path}/gone/below/leaf") in actions
+        again = web.post("plan", path="paper/draft", epoch=epoch(made.when))["actions"]
+        assert [action.get("replaces", True) for action in again] == [True]  # or rewritten
+        assert [a["replaces"] for a in web.post("plan", path="paper/lost", epoch=epoch(made.when))["actions"]] == [False]
         assert (made.path / "new").exists() and not (made.path / "gone").exists()
         done = web.post("restore", path="", epoch=epoch(made.when))
         assert {(a["action"], a["path"]) for a in done["actions"]} == actions and not done["dry_run"]

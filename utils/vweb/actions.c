@@ -1,9 +1,41 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "client/fd.h"
+#include "client/path.h"
 #include "common/json.h"
 #include "content/document.h"
 #include "vweb/request.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <microhttpd.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Whether the path is there now, as far as the caller may know. */
+static bool is_there(const struct web *web, const char *path)
+{
+    const char *rest, *name;
+    g_autofree char *whole = wb_path_below(path, web->shown, &rest) ? wb_path_join(web->place->path, rest) : NULL;
+    _cleanup_fd_ int dir = whole ? wb_fd_open_parent(web->place->mount->root_fd, whole, &name) : -1;
+    struct stat st;
+
+    return dir >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* The object that a name gets back may take the place of another one, which the plan should say. */
+static void add_replacements(const struct web *web, JsonObject *document)
+{
+    JsonArray *actions = document_array(document, "actions");
+
+    for (guint i = 0; actions && i < json_array_get_length(actions); i++) {
+        JsonObject *action = json_array_get_object_element(actions, i);
+        const char *word = document_word(action, "action");
+        g_autofree char *path = document_text(action, "path");
+        bool brings = g_strcmp0(word, "restore") == 0 || g_strcmp0(word, "copy") == 0 || g_strcmp0(word, "rename") == 0;
+
+        if (brings && path)
+            json_object_set_boolean_member(action, "replaces", is_there(web, path));
+    }
+}
 
 /* Restoring, after a plan of it. Both replies are the document of `vrevert --json`, and `before`. */
 
@@ -33,6 +65,8 @@ static void restore(const struct web_request *request, struct web_reply *reply, 
         web_reply_errno(reply, r < 0 ? r : -EIO, "the restore ended early; the same restore finishes it");
         return;
     }
+    if (dry)
+        add_replacements(request->web, document);
     builder = json_builder_new();
     json_builder_begin_object(builder);
     wb_json_time(builder, "before", before);

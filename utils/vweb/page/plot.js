@@ -38,8 +38,10 @@ function rowsOf(changes) {
 
 function tickText(time, range) {
     const date = new Date(time * 1000);
-    return range <= 2 * 86400 ? date.toLocaleTimeString("sv-SE", {hour: "2-digit", minute: "2-digit"})
-                              : date.toLocaleDateString("sv-SE", range < 300 * 86400 ? {month: "2-digit", day: "2-digit"} : {});
+    const clock = date.toLocaleTimeString("sv-SE", {hour: "2-digit", minute: "2-digit"}), day = date.toLocaleDateString("sv-SE");
+    if (range <= 4 * 86400)
+        return range <= 86400 ? clock : `${day.slice(5)} ${clock}`;
+    return range < 300 * 86400 ? day.slice(5) : day;
 }
 
 export class Plot {

@@ -19,11 +19,13 @@ function list(title, actions, top, kind) {
 }
 
 function describe(plan, top) {
-    const {counts} = plan, lost = plan.actions.filter(action => ["remove", "rewrite"].includes(action.action));
-    const parts = [counts.rewrite ? `${counts.rewrite} ${counts.rewrite === 1 ? "file is" : "files are"} overwritten` : "",
+    const {counts} = plan, lost = plan.actions.filter(action => ["remove", "rewrite"].includes(action.action) || action.replaces);
+    const replaced = counts.rewrite + lost.filter(action => action.replaces).length;
+    const parts = [replaced ? `${replaced} ${replaced === 1 ? "file gets" : "files get"} other content` : "",
                    counts.remove ? `${counts.remove} ${counts.remove === 1 ? "name that did" : "names that did"} not exist then ${counts.remove === 1 ? "is" : "are"} removed` : ""];
     const made = [list(`Lost, but kept in the history: ${parts.filter(part => part).join(", ")}`, lost, top, "lost"),
-                  list("Also done:", plan.actions.filter(action => !lost.includes(action)), top, "done")];
+                  lost.length ? null : element("p", {class: "safe"}, "Nothing that is there now is lost."),
+                  list(lost.length ? "Also done:" : "This is done:", plan.actions.filter(action => !lost.includes(action)), top, "done")];
     for (const error of plan.errors ?? (plan.error ? [plan.error] : []))
         made.push(element("p", {class: "wrong"}, `${error.path ? `${error.path}: ` : ""}${error.message}`));
     return made.filter(part => part);
