@@ -234,7 +234,7 @@ def successes(scene):
         ("vsnap create", "vsnap create", "two", "-m", "a 'text'", top),
         ("vstat", "vstat", "d"), ("vstat", "vstat", "d/h", "v", "d/gone"), ("vstat", "vstat", "--limit", 1, "v"),
         ("vstat", "vstat", "--operations", "d/h", "v", "d"),
-        ("vlog", "vlog"), ("vlog", "vlog", "d"),
+        ("vlog", "vlog"), ("vlog", "vlog", "d"), ("vlog --graph-time", "vlog", "--graph-time"),
         ("vfind", "vfind"), ("vfind", "vfind", "--all", "*"), ("vfind", "vfind", "no such name"),
         ("vfind --content", "vfind", "--content", "o"), ("vfind --content", "vfind", "--all", "--content", "o"),
         ("vstat", "vstat", "--containing", "o", "v"),

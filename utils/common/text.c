@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 const char *wb_text_size(uint64_t bytes, char text[WB_TEXT_SIZE_MAX])
 {
@@ -183,4 +184,46 @@ char *wb_text_shell(const char *word)
     g_autofree char *path = *word == '-' ? g_strconcat("./", word, NULL) : NULL;
 
     return wb_quote_word(path ? path : word);
+}
+
+char *wb_text_program(const char *command)
+{
+    size_t length = strcspn(command, " ");
+    g_autofree char *word = g_strndup(command, length);
+    const char *base = strrchr(word, '/') && strrchr(word, '/')[1] ? strrchr(word, '/') + 1 : word;
+
+    if (strcmp(base, "wayback") == 0) {
+        size_t verb = command[length] ? strcspn(command + length + 1, " ") : 0;
+
+        return g_strdup_printf("%s%s%.*s", base, verb ? " " : "", (int)verb, verb ? command + length + 1 : "");
+    }
+    return g_strdup(*base ? base : "?");
+}
+
+char *wb_text_bar(uint64_t value, uint64_t most, unsigned width)
+{
+    /* Eighths of a column. */
+    static const char *const parts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    bool utf8 = g_get_charset(NULL);
+    GString *bar = g_string_new(NULL);
+    guint eighths = most > 0 ? (guint)((double)value / (double)most * width * 8 + 0.5) : 0;
+
+    if (value > 0)
+        eighths = MAX(eighths, 1);
+    for (guint i = 0; i < (utf8 ? eighths / 8 : (eighths + 7) / 8); i++)
+        g_string_append(bar, utf8 ? "█" : "#");
+    if (utf8)
+        g_string_append(bar, parts[eighths % 8]);
+    return g_string_free(bar, FALSE);
+}
+
+int64_t wb_text_period(int64_t when, int64_t width)
+{
+    time_t seconds = (time_t)(when / WB_WHEN_SECOND);
+    struct tm local = {0};
+    int64_t offset;
+
+    localtime_r(&seconds, &local);
+    offset = local.tm_gmtoff * WB_WHEN_SECOND;
+    return (when + offset) / width * width - offset;
 }

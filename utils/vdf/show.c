@@ -12,6 +12,7 @@
 
 #define DAY (86400 * WB_WHEN_SECOND)
 #define DAYS_MAX 36500
+#define BAR_WIDTH 24
 
 static const char *const kind_words[WB_CONTROL_USAGE_KINDS] = {
     "undo logs", "catalogs", "images", "deleted files", "timeline", "snapshots", "other"};
@@ -94,38 +95,68 @@ static void time_text(int64_t when, char text[WB_WHEN_TEXT_MAX])
         *zone = '\0';
 }
 
+/* With --plot, a bar stands before the last cell. */
+static void add_row(struct wb_table *table, const struct show_usage *show, uint64_t value, uint64_t most,
+                    const char *const *cells, unsigned count)
+{
+    const char *row[WB_TABLE_COLUMNS_MAX];
+    g_autofree char *bar = wb_text_bar(value, most, BAR_WIDTH);
+    g_autofree char *colored = g_strconcat(wb_color(WB_COLOR_CYAN), bar, wb_color(WB_COLOR_OFF), NULL);
+
+    memcpy(row, cells, (count - 1) * sizeof(*cells));
+    row[count - 1] = colored;
+    row[show->plot ? count : count - 1] = cells[count - 1];
+    wb_table_add(table, row);
+}
+
+static struct wb_table *new_table(FILE *out, const struct show_usage *show, const struct wb_column *columns,
+                                  unsigned count)
+{
+    struct wb_column all[WB_TABLE_COLUMNS_MAX] = {0};
+
+    memcpy(all, columns, (count - 1) * sizeof(*columns));
+    all[count - 1] = (struct wb_column){"", 0};
+    all[show->plot ? count : count - 1] = columns[count - 1];
+    return wb_table_new(out, all, show->plot ? count + 1 : count);
+}
+
 static void add_kind(struct wb_table *table, const struct show_usage *show, const char *word,
-                     const struct wb_control_usage_sum *sum)
+                     const struct wb_control_usage_sum *sum, uint64_t most)
 {
     char files[WB_TEXT_SIZE_MAX], disk[WB_TEXT_SIZE_MAX], bytes[WB_TEXT_SIZE_MAX];
 
     g_snprintf(files, sizeof(files), "%" PRIu64, sum->files);
-    wb_table_add(table, (const char *const[]){size_text(show, sum->disk, disk), size_text(show, sum->bytes, bytes),
-                                              files, word});
+    add_row(table, show, sum->disk, most,
+            (const char *const[]){size_text(show, sum->disk, disk), size_text(show, sum->bytes, bytes), files, word},
+            4);
 }
 
 static void show_kinds(FILE *out, const struct usage *usage, const struct show_usage *show,
                        const struct outlook *outlook)
 {
     static const struct wb_column columns[] = {{"DISK", 1}, {"BYTES", 1}, {"FILES", 1}, {"WHAT", 0}};
-    struct wb_table *table = wb_table_new(out, columns, G_N_ELEMENTS(columns));
+    struct wb_table *table = new_table(out, show, columns, G_N_ELEMENTS(columns));
 
     for (unsigned i = 0; i < WB_CONTROL_USAGE_KINDS; i++)
         if (usage->sums.kinds[i].files > 0 || usage->sums.kinds[i].disk > 0)
-            add_kind(table, show, kind_words[i], &usage->sums.kinds[i]);
-    add_kind(table, show, "in all", &outlook->all);
+            add_kind(table, show, kind_words[i], &usage->sums.kinds[i], outlook->all.disk);
+    add_kind(table, show, "in all", &outlook->all, outlook->all.disk);
     wb_table_free(table);
 }
 
 static void show_ages(FILE *out, const struct usage *usage, const struct show_usage *show)
 {
     static const struct wb_column columns[] = {{"BYTES", 1}, {"OF CHANGES", 0}};
-    struct wb_table *table = wb_table_new(out, columns, G_N_ELEMENTS(columns));
+    struct wb_table *table = new_table(out, show, columns, G_N_ELEMENTS(columns));
     char bytes[WB_TEXT_SIZE_MAX];
+    uint64_t most = 0;
 
     for (unsigned i = 0; i < WB_CONTROL_USAGE_AGES; i++)
+        most = MAX(most, usage->sums.ages[i]);
+    for (unsigned i = 0; i < WB_CONTROL_USAGE_AGES; i++)
         if (usage->sums.ages[i] > 0)
-            wb_table_add(table, (const char *const[]){size_text(show, usage->sums.ages[i], bytes), age_words[i]});
+            add_row(table, show, usage->sums.ages[i], most,
+                    (const char *const[]){size_text(show, usage->sums.ages[i], bytes), age_words[i]}, 2);
     wb_table_free(table);
 }
 
@@ -133,7 +164,8 @@ static void show_dirs(FILE *out, const struct usage *usage, const struct show_us
 {
     static const struct wb_column columns[] = {{"DISK", 1}, {"BYTES", 1}, {"NEWEST", 0}, {"DIRECTORY", 0}};
     g_autoptr(GPtrArray) dirs = sorted(usage);
-    struct wb_table *table = wb_table_new(out, columns, G_N_ELEMENTS(columns));
+    struct wb_table *table = new_table(out, show, columns, G_N_ELEMENTS(columns));
+    uint64_t most = dirs->len > 0 ? ((const struct wb_control_usage_dir *)dirs->pdata[0])->disk : 0;
 
     for (guint i = 0; i < dirs->len; i++) {
         const struct wb_control_usage_dir *dir = dirs->pdata[i];
@@ -142,8 +174,9 @@ static void show_dirs(FILE *out, const struct usage *usage, const struct show_us
 
         if (dir->newest)
             time_text(dir->newest, newest);
-        wb_table_add(table, (const char *const[]){size_text(show, dir->disk, disk), size_text(show, dir->bytes, bytes),
-                                                  newest, name});
+        add_row(table, show, dir->disk, most,
+                (const char *const[]){size_text(show, dir->disk, disk), size_text(show, dir->bytes, bytes), newest,
+                                      name}, 4);
     }
     wb_table_free(table);
 }

@@ -14,7 +14,7 @@
 /* Directories are no deeper in what a mount shows. */
 #define DEPTH_MAX 2048
 
-static gboolean json, bytes, summary, no_pager;
+static gboolean json, bytes, summary, no_pager, plot;
 static int depth = 1;
 static char *color;
 
@@ -22,6 +22,7 @@ static const GOptionEntry options[] = {
     {"depth", 'd', 0, G_OPTION_ARG_INT, &depth, "Show directories down to N levels below PATH (1)", "N"},
     {"summarize", 's', 0, G_OPTION_ARG_NONE, &summary, "Show no directories", NULL},
     {"bytes", 'b', 0, G_OPTION_ARG_NONE, &bytes, "Show plain numbers of bytes, not KiB and MiB", NULL},
+    {"plot", 0, 0, G_OPTION_ARG_NONE, &plot, "Show the sizes as bars, too", NULL},
     WB_PAGER_OPTIONS(&color, &no_pager),
     WB_CLI_JSON(&json),
     WB_CLI_END,
@@ -38,6 +39,7 @@ static const struct wb_cli cli = {
                 "  vdf -s ~/work                only the sums\n"
                 "  vdf --depth 3 /srv           three levels of directories\n"
                 "  vdf report.odt               one file\n"
+                "  vdf --plot /srv              sizes as bars\n"
                 "  vdf --json / | jq .days_left  the number of days until the file system is full\n",
 };
 
@@ -68,7 +70,7 @@ static void show_path(const char *path, bool more)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
     struct usage usage = {0};
-    struct show_usage show = {.bytes = bytes, .has_dirs = !summary};
+    struct show_usage show = {.bytes = bytes, .has_dirs = !summary, .plot = plot};
     int r;
 
     if (!place) {
@@ -101,6 +103,8 @@ int main(int argc, char **argv)
 
     if (r >= 0)
         return r;
+    if (plot && json)
+        return wb_cli_usage("--plot and --json exclude each other");
     if (depth < 0 || depth > DEPTH_MAX)
         return wb_cli_usage("--depth: %d is invalid; it must be 0 to %d", depth, DEPTH_MAX);
     r = wb_color_choose(color);

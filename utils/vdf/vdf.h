@@ -47,6 +47,7 @@ struct show_usage {
     const char *given;   /* PATH as the user wrote it */
     bool bytes;          /* plain numbers             */
     bool has_dirs;
+    bool plot;           /* with bars */
 };
 void show_usage_text(FILE *out, const struct usage *usage, const struct show_usage *show);
 void show_usage_json(const struct usage *usage, const struct show_usage *show);

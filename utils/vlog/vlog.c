@@ -17,7 +17,7 @@
 #define FOLLOW_FIRST 10
 #define FOLLOW_US (500 * 1000)
 
-static gboolean json, verbose, follow, no_pager, operations;
+static gboolean json, verbose, follow, no_pager, operations, graph_time;
 static int limit = G_MININT; /* not given */
 static char *since_text, *until_text, *who_text, *command_text, *color;
 
@@ -30,6 +30,8 @@ static const GOptionEntry options[] = {
     {"command", 0, 0, G_OPTION_ARG_STRING, &command_text, "Show only changes by commands that contain TEXT", "TEXT"},
     {"follow", 'f', 0, G_OPTION_ARG_NONE, &follow, "Continue with new changes as they are made, oldest first", NULL},
     {"operations", 0, 0, G_OPTION_ARG_NONE, &operations, "Show how often each version was written", NULL},
+    {"graph-time", 0, 0, G_OPTION_ARG_NONE, &graph_time, "Plot how many changes there were in each hour, by program",
+     NULL},
     WB_CLI_JSON(&json),
     WB_CLI_VERBOSE(&verbose, "Show every change on its own line, with exact times and sizes"),
     WB_PAGER_OPTIONS(&color, &no_pager),
@@ -45,6 +47,7 @@ static const struct wb_cli cli = {
                 "  vlog --since yesterday --who anna  changes by anna since 0:00 yesterday\n"
                 "  vlog --command make build          changes by make below build\n"
                 "  vlog -f /srv/www                   watch new changes\n"
+                "  vlog --graph-time --since 2d       changes per hour, as bars\n"
                 "  vlog --json | jq -r .path          one JSON object per line\n",
     .paths_max = 1,
 };
@@ -92,6 +95,8 @@ static int check_options(void)
         return wb_cli_usage("--limit: %d is invalid; it must be 1 or more", limit);
     if (follow && until_text)
         return wb_cli_usage("--follow and --until exclude each other");
+    if (graph_time && (follow || verbose || operations || limit != G_MININT))
+        return wb_cli_usage("--graph-time excludes --follow, --verbose, --operations and --limit");
     commands[0] = command_text;
     wanted.commands = command_text ? commands : NULL;
     return 0;
@@ -146,6 +151,19 @@ static void list(const struct wb_place *place)
     if (r < 0)
         fail(place->given, r);
     else if (r > 0 && count == 0 && !json && !wb_cli_interrupted())
+        print_none(place);
+}
+
+static void plot(const struct wb_place *place)
+{
+    struct wb_change_walk *walk = wb_change_walk_new(place->mount, place->path, &wanted);
+    uint64_t count;
+    int r = graph_show(walk, json, &count);
+
+    wb_change_walk_free(walk);
+    if (r < 0)
+        fail(place->given, r);
+    else if (count == 0 && !json && !wb_cli_interrupted())
         print_none(place);
 }
 
@@ -220,6 +238,9 @@ int main(int argc, char **argv)
     }
     if (!json && !no_pager)
         wb_pager_begin();
-    list(place);
+    if (graph_time)
+        plot(place);
+    else
+        list(place);
     return wb_cli_end();
 }

@@ -34,3 +34,9 @@ void show_change(struct show *show, const struct wb_change *change);
 bool show_is_full(const struct show *show);
 void show_end(struct show *show);
 void show_json(const struct wb_change *change);
+
+/* ---- a plot (graph.c) ----------------------------------------------------------------------------- */
+
+/* Counts all changes of the walk by time and by program, and prints a bar for each period. *count: how many there were.
+ * 1 or -errno, as of wb_change_walk_next. */
+int graph_show(struct wb_change_walk *walk, bool json, uint64_t *count);

@@ -2,11 +2,11 @@
 #include "common/changes.h"
 #include "common/cli.h"
 #include "common/json.h"
+#include "common/text.h"
 #include "vweb/request.h"
 #include <errno.h>
 #include <microhttpd.h>
 #include <string.h>
-#include <time.h>
 
 /* How many changes there were, by time and by program, and the list of them. */
 
@@ -50,21 +50,6 @@ static void histogram_clear(struct histogram *histogram)
 }
 #define _cleanup_histogram_ __attribute__((cleanup(histogram_clear)))
 
-/* The name of the program in a command line: "make" of "/usr/bin/make -j all", "make" of "[make] ..."; g_free. */
-static char *program_of(const char *command)
-{
-    size_t length = strcspn(command, " ");
-    g_autofree char *word = g_strndup(command, length);
-    const char *base = strrchr(word, '/') && strrchr(word, '/')[1] ? strrchr(word, '/') + 1 : word;
-
-    if (strcmp(base, "wayback") == 0) {
-        size_t verb = command[length] ? strcspn(command + length + 1, " ") : 0;
-
-        return g_strndup(command, length + (verb ? verb + 1 : 0));
-    }
-    return g_strdup(*base ? base : "?");
-}
-
 static bool is_gap(const struct wb_change *change)
 {
     return change->entry->flags & WB_CONTROL_CHANGE_GAP;
@@ -72,7 +57,7 @@ static bool is_gap(const struct wb_change *change)
 
 static void count(struct histogram *histogram, const struct wb_change *change)
 {
-    g_autofree char *name = program_of(change->command);
+    g_autofree char *name = wb_text_program(change->command);
     struct program *program = g_hash_table_lookup(histogram->programs, name);
     int64_t at = (change->entry->when - histogram->begin) / histogram->width;
 
@@ -161,18 +146,6 @@ static void add_programs(JsonBuilder *builder, const struct histogram *histogram
     json_builder_end_object(builder);
 }
 
-/* Buckets begin with whole hours, days, ... of local time. */
-static int64_t round_down(int64_t when, int64_t width)
-{
-    time_t seconds = (time_t)(when / WB_WHEN_SECOND);
-    struct tm local = {0};
-    int64_t offset;
-
-    localtime_r(&seconds, &local);
-    offset = local.tm_gmtoff * WB_WHEN_SECOND;
-    return (when + offset) / width * width - offset;
-}
-
 /* changes?path=PATH&since=TIME&until=TIME[&bucket=SECONDS] */
 void web_get_changes(const struct web_request *request, struct web_reply *reply)
 {
@@ -188,7 +161,7 @@ void web_get_changes(const struct web_request *request, struct web_reply *reply)
         !web_argument_number(request, reply, "bucket", 1, 366 * 86400, 3600, &bucket))
         return;
     histogram.width = bucket * WB_WHEN_SECOND;
-    histogram.begin = round_down(since, histogram.width);
+    histogram.begin = wb_text_period(since, histogram.width);
     if (since <= 0 || until < since || (until - histogram.begin) / histogram.width >= BUCKETS_MAX) {
         web_reply_error(reply, MHD_HTTP_BAD_REQUEST, "usage", "'since' to 'until' must have 1 to %d buckets",
                         BUCKETS_MAX);
@@ -265,7 +238,7 @@ static void add_change(JsonBuilder *builder, const struct wb_change *change)
 
 static bool is_by(const struct wb_change *change, const char *program)
 {
-    g_autofree char *name = program ? program_of(change->command) : NULL;
+    g_autofree char *name = program ? wb_text_program(change->command) : NULL;
 
     return !program || (!is_gap(change) && strcmp(name, program) == 0);
 }
