@@ -146,6 +146,33 @@ def test_read_only(maker):
     assert run("find", source, "-printf", "%p %T@ %C@ %s\\n").stdout == before
 
 
+@pytest.mark.parametrize("what", ["ro", "at"])
+def test_a_mount_that_does_not_record_follows_the_rights_that_another_one_changes(maker, what):
+    """It takes no lock, so the kernel must not keep names, modes and content for it. A second user reads."""
+    live = maker.mount("allow_other")
+    (live.path / "f").write_text("open")
+    (live.path / "d").mkdir()
+    (live.path / "d" / "x").write_text("then")
+    beside = maker.mount("allow_other", "ro" if what == "ro" else f"at={epoch(moment())}", source=live.source)
+    paths = [beside.path / "f", beside.path / "d" / "x"]
+    for path in paths:
+        assert as_user(path.read_text, *SECOND) in ("open", "then")
+    assert as_user(lambda: os.listdir(beside.path / "d"), *SECOND) == ["x"]
+    if what == "ro":
+        # The same size: content that was read before is read anew.
+        (live.path / "f").write_text("late")
+        assert paths[0].read_text() == "late" and not (beside.path / "new").exists()
+        (live.path / "new").write_text("new")
+        assert (beside.path / "new").read_text() == "new"
+    (live.path / "f").chmod(0o600)
+    (live.path / "d").chmod(0o700)
+    for path in paths:
+        (live.path / path.relative_to(beside.path)).write_text("secret")
+    for look in (paths[0].read_text, paths[1].read_text, lambda: os.stat(paths[1]), lambda: os.listdir(beside.path / "d")):
+        with pytest.raises(PermissionError):
+            as_user(look, *SECOND)
+
+
 def test_read_only_without_a_store(maker):
     source = maker.tree()
     (source / "f").write_bytes(b"x")

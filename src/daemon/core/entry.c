@@ -70,7 +70,8 @@ static int fill(struct wb_session *session, struct wb_inode *dir, int fd, const 
     struct wb_inode *inode;
     int r;
 
-    *entry = (struct fuse_entry_param){.attr_timeout = WB_TIMEOUT, .entry_timeout = WB_TIMEOUT};
+    *entry = (struct fuse_entry_param){.attr_timeout = wb_kcache_timeout(session),
+                                       .entry_timeout = wb_kcache_timeout(session)};
     r = wb_object_stat(session->store, fd, name, &object, NULL, &entry->attr);
     if (r < 0)
         return r;

@@ -13,6 +13,11 @@ struct doubt {
     char name[WB_NAME_MAX + 1];
 };
 
+double wb_kcache_timeout(const struct wb_session *session)
+{
+    return session->options->read_only ? 0 : WB_TIMEOUT;
+}
+
 void wb_kcache_invalidate_attrs(struct wb_session *session, struct wb_inode *inode)
 {
     if (inode)

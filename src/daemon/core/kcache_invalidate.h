@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Invalidates the kernel's cache where the kernel does not do so itself, or not well enough. It keeps names and
- * attributes for a day.
+ * Invalidates the kernel's cache where the kernel does not do so itself, or not well enough. In a
+ * mount that may change the tree, it keeps names and attributes for a day.
  *
  * - After an operation that ends with an error although something was changed, or may have been: the kernel forgets
  *   nothing because of an error.
@@ -14,6 +14,10 @@
  */
 
 #include "daemon/core/session.h"
+
+/* For how long the kernel may cache names and attributes of the present, in seconds. A read-only mount takes no lock, so
+ * the tree may be changed by another mount meanwhile: the kernel asks for each permission anew. */
+double wb_kcache_timeout(const struct wb_session *session);
 
 /* How many times the result of a change that was made is looked at before the caller gets an error. */
 #define WB_KCACHE_LOOKS 3

@@ -33,7 +33,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* For how long the kernel may cache names and attributes, in seconds: the tree is changed through the kernel alone. */
+/* For how long the kernel may cache names and attributes, in seconds, if the tree is changed through the kernel alone:
+ * for the past, and by wb_kcache_timeout() for the present. */
 #define WB_TIMEOUT 86400.0
 
 struct wb_compaction;

@@ -37,7 +37,7 @@ void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_inode *
     if (r < 0)
         fuse_reply_err(req, -r);
     else
-        fuse_reply_attr(req, &st, WB_TIMEOUT);
+        fuse_reply_attr(req, &st, wb_kcache_timeout(session));
 }
 
 /* ---- setattr --------------------------------------------------------------------------------- */
@@ -213,7 +213,7 @@ void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *
     if (r < 0)
         fail_setattr(session, req, inode, r);
     else
-        fuse_reply_attr(req, &st, WB_TIMEOUT);
+        fuse_reply_attr(req, &st, wb_kcache_timeout(session));
 }
 
 /* ---- others ---------------------------------------------------------------------------------- */

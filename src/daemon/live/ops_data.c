@@ -303,7 +303,7 @@ int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_inode
     if (fi->flags & WB_OPEN_FOR_EXEC)
         wb_handle_run(session, handle);
     fi->fh = wb_publish(handle);
-    fi->keep_cache = 1;
+    fi->keep_cache = !session->options->read_only;
     /* A close ends a stage. */
     fi->noflush = !(wb_stages_may_be(session) && handle->writes);
     return 0;

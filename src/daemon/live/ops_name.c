@@ -23,9 +23,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static void reply_negative(fuse_req_t req)
+static void reply_negative(const struct wb_session *session, fuse_req_t req)
 {
-    struct fuse_entry_param entry = {.entry_timeout = WB_TIMEOUT};
+    struct fuse_entry_param entry = {.entry_timeout = wb_kcache_timeout(session)};
 
     fuse_reply_entry(req, &entry);
 }
@@ -44,7 +44,7 @@ void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_inode *d
     int r;
 
     if (wb_name_is_hidden(session, dir, name)) {
-        reply_negative(req);
+        reply_negative(session, req);
         return;
     }
     r = wb_access_get(session, dir, &access);
@@ -62,7 +62,7 @@ void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_inode *d
     else if (r == -ENOENT && wb_snapdir_is(session, name))
         wb_snapdir_lookup(session, req, dir);
     else if (r == -ENOENT)
-        reply_negative(req);
+        reply_negative(session, req);
     else
         fuse_reply_err(req, -r);
 }
