@@ -349,6 +349,22 @@ static void clear_sgid_with_acl(struct wb_mutation *mutation, fuse_req_t req)
         wb_mutation_end(mutation, wb_chmod_fd(mutation->fd, mutation->st.st_mode & 07777 & ~S_ISGID));
 }
 
+/*
+ * The kernel asks nobody for rights to change attributes of system. other than ACLs: it leaves that to the file system,
+ * and that of SRC would ask the daemon. As for ACLs, they are the owner's. The flags of a file (chattr) are no attribute
+ * of it, though the history records them as one.
+ */
+static int may_change(const struct wb_mutation *mutation, fuse_req_t req, const char *name)
+{
+    uid_t uid = fuse_req_ctx(req)->uid;
+
+    if (!g_str_has_prefix(name, "system.") || strcmp(name, ACL_ACCESS) == 0 || strcmp(name, ACL_DEFAULT) == 0)
+        return 0;
+    if (strcmp(name, WB_FLAGS_NAME) == 0)
+        return -EOPNOTSUPP;
+    return uid == 0 || uid == mutation->st.st_uid ? 0 : -EPERM;
+}
+
 /* `value` NULL removes. */
 static void change(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const char *name,
                    const char *value, size_t size, int flags)
@@ -366,7 +382,9 @@ static void change(struct wb_session *session, fuse_req_t req, struct wb_inode *
     if (r == 0) {
         if (value && strcmp(name, ACL_ACCESS) == 0)
             clear_sgid_with_acl(&mutation, req);
-        r = value && wb_enospc_retry_is_kept_for_root(session, req) ? -ENOSPC : 0;
+        r = may_change(&mutation, req, name);
+        if (r == 0 && value && wb_enospc_retry_is_kept_for_root(session, req))
+            r = -ENOSPC;
         if (r == 0)
             r = wb_mutation_xattr(&mutation, name, value ? WB_OP_SETXATTR : WB_OP_REMOVEXATTR);
         if (r == -ENODATA && !value) {
