@@ -42,7 +42,7 @@ enum wb_control_command {
                                 wb_control_snapshot. Everything written before is on stable storage then */
     WB_CONTROL_SNAPSHOT_LIST = 7, /* path: for WB_CONTROL_SNAPSHOT_COVERS; source: a name, or "" for all;
                                 reply: count (0: the end) x wb_control_snapshot, oldest first, without those
-                                of directories that the caller cannot reach */
+                                of others of directories that the caller cannot list */
     WB_CONTROL_SNAPSHOT_RENAME = 8, /* data: struct wb_control_snapshot_names                     */
     WB_CONTROL_SNAPSHOT_DELETE = 9, /* source: the name                                           */
     WB_CONTROL_CHANGES = 10, /* path; data: struct wb_control_changes; since, until; reply: count x

@@ -5,8 +5,8 @@
  * Names belong to their owners (store/tables/snapshots.h); who may do what is said by the directory a snapshot is of.
  * Root and the user who runs the daemon may do everything. The owner of a directory may make
  * snapshots of it and rename and delete them, but not those that a schedule or one of these two made:
- * nobody takes an administrator's snapshot away from under him. Everybody sees those of directories he
- * could reach then and can reach now.
+ * nobody takes an administrator's snapshot away from under him. Everybody sees their own, and those of directories that
+ * they could list then and can list now.
  */
 #include "daemon/control/control.h"
 
@@ -94,7 +94,10 @@ static bool may_see(const struct wb_request *request, const struct wb_snapshot *
     /* Modes do not keep anything from root in a container; but all it was given is below where it asks. */
     if (wb_control_has_keepers_uid(request) && !wb_revision_is_within(scope, request->start->object))
         return false;
-    return may_pass(request, wb_revision_parent(scope), X_OK);
+    /* Its name and text are for its maker, and for those who can list the directory: .snapshot in it shows them. */
+    if (snapshot->uid == caller(request))
+        return may_pass(request, wb_revision_parent(scope), X_OK);
+    return may_pass(request, scope, R_OK | X_OK);
 }
 
 /* 1, 0 or -errno. */
