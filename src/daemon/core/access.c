@@ -3,7 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
-#include "daemon/core/handle.h"
+#include "daemon/core/lower.h"
 #include "store/tables/manifest.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -77,17 +77,17 @@ static int find_step(struct wb_session *session, struct wb_inode *inode, struct 
     return 0;
 }
 
-/* A dead directory: any handle still open, or the graveyard. */
+/* A dead directory: any descriptor still open, or the graveyard. */
 static int open_dead_dir(struct wb_session *session, struct wb_inode *inode)
 {
-    struct wb_handle *handle = wb_handle_any(session, inode);
+    struct wb_lower *lower = wb_lower_any(session, inode);
     int fd = -ESTALE;
 
-    if (handle) {
-        fd = openat(handle->fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (lower) {
+        fd = openat(lower->fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (fd < 0)
             fd = -errno;
-        wb_handle_unref(session, handle);
+        wb_lower_put(session, lower, false);
     } else if (session->store) {
         fd = wb_grave_open(session->store, inode->node.object, true, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
@@ -208,10 +208,10 @@ static int get_now(struct wb_session *session, struct wb_inode *inode, bool open
         ret->path_only = true;
         return r;
     }
-    ret->handle = wb_handle_any(session, inode);
-    if (ret->handle) {
-        ret->fd = ret->handle->fd;
-        ret->path_only = ret->handle->path_only;
+    ret->lower = wb_lower_any(session, inode);
+    if (ret->lower) {
+        ret->fd = ret->lower->fd;
+        ret->path_only = ret->lower->mode & O_PATH;
         return 0;
     }
     if (open && S_ISREG(inode->node.type))
@@ -258,7 +258,7 @@ void wb_access_put(struct wb_session *session, struct wb_access *access)
 {
     if (access->owned)
         close(access->fd);
-    wb_handle_unref(session, access->handle);
+    wb_lower_put(session, access->lower, false);
     wb_dirfd_put(session, access->dirfd);
     *access = (struct wb_access){.fd = -1};
 }
@@ -290,7 +290,11 @@ int wb_access_open(struct wb_session *session, struct wb_inode *inode, int flags
         if (r < 0)
             r = -errno;
     } else {
-        r = reopen(access.fd, flags | O_NONBLOCK);
+        r = inode->dead && session->store && (flags & O_ACCMODE) != O_RDONLY
+                ? wb_manifest_withdraw_body(session->store, inode->node.object, true)
+                : 0;
+        if (r == 0)
+            r = reopen(access.fd, flags | O_NONBLOCK);
     }
     wb_access_put(session, &access);
     return r;

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * From a node to its inode. No descriptor is held for a node, so each time: an open handle, or
+ * From a node to its inode. No descriptor is held for a node, so each time: an open descriptor, or
  * the cached descriptor of a directory, or the parent's descriptor and the name, or the
  * graveyard; and the inode found is compared with the one meant. A name that does not verify
  * may be on its way through a rename: then the tree is stopped for a moment and looked at again.
@@ -15,7 +15,7 @@ struct wb_access {
     int fd;                  /* any descriptor of the inode, O_PATH perhaps */
     bool path_only;
     bool owned;
-    struct wb_handle *handle;
+    struct wb_lower *lower;
     struct wb_dirfd *dirfd;
 };
 

@@ -9,12 +9,12 @@
  * All opens of a node in the same mode share one descriptor: a user who opens one file often must not take the
  * descriptors of all others. Nothing of ours depends on who opened: bytes are read and written at offsets, locks are
  * the kernel's, and O_APPEND, O_SYNC and O_DIRECT of callers are not passed on. Two things do depend on the descriptor:
- * the position in a directory (wb_handle_getdents) and errors of write-back, which fsync(2) reports once for each
+ * the position in a directory (wb_lower_getdents) and errors of write-back, which fsync(2) reports once for each
  * descriptor (wb_handle_synced).
  */
 
+#include "daemon/core/lower.h"
 #include "daemon/core/published.h"
-#include "daemon/core/shares.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -35,22 +35,12 @@ struct wb_dir_stream {
     bool moved;               /* the descriptor is to be put where `offset` is */
     off_t offset;             /* of the entry at `position` */
     size_t position, length;  /* in `data` */
-    _Alignas(8) char data[WB_DIRENTS_SIZE];
+    char *data;               /* WB_DIRENTS_SIZE bytes */
 };
 
-/* One descriptor, of all handles of its node that were opened in its mode. */
-struct wb_lower {
-    struct wb_lower *next;     /* of the node */
-    unsigned refs;             /* handles; under nodes.lock, like `next`, `runs` and sync_error* */
-    unsigned runs;             /* of them, those opened by execve(2) */
-    int fd;
-    int mode;                  /* WB_LOWER_MODE of its flags */
-    struct wb_holders holders;
-    int sync_error;            /* what fsync(2) returned when it failed last, */
-    unsigned sync_errors;      /* and how often it did */
-    pthread_mutex_t lock;      /* of the position */
-    const void *reader;        /* whose position it is; NULL: nobody's */
-};
+/* NULL: no memory. */
+struct wb_dir_stream *wb_dir_stream_new(void);
+void wb_dir_stream_free(struct wb_dir_stream *stream);
 
 struct wb_handle {
     struct wb_inode *inode;         /* counted, except by pins */
@@ -83,9 +73,6 @@ void wb_handle_pin(struct wb_session *session, struct wb_inode *inode, int fd, u
 
 void wb_handle_unref(struct wb_session *session, struct wb_handle *handle);
 
-/* An open handle of the node, referenced, or NULL. */
-struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_inode *inode);
-
 /* Whether somebody has it open for writing. */
 bool wb_handle_has_writer(struct wb_session *session, struct wb_inode *inode);
 
@@ -103,7 +90,3 @@ void wb_handle_run(struct wb_session *session, struct wb_handle *handle);
  * given is returned to this one as well, once.
  */
 int wb_handle_synced(struct wb_session *session, struct wb_handle *handle, int r);
-
-/* getdents64(2) of a directory from `offset` on, for `reader`. `moved`: the descriptor is certainly elsewhere. */
-long wb_handle_getdents(struct wb_handle *handle, const void *reader, bool moved, off_t offset, void *data,
-                        size_t size);

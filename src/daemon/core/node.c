@@ -9,7 +9,6 @@
 #include <glib.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /*
@@ -117,6 +116,7 @@ void wb_nodes_deinit(struct wb_session *session)
             live_free(inode);
         }
     }
+    wb_lowers_close_dropped(session);
     g_free(nodes->buckets);
     nodes->buckets = NULL;
     pthread_mutex_destroy(&nodes->lock);
@@ -160,6 +160,7 @@ void wb_inode_unref(struct wb_session *session, struct wb_inode *inode)
     pthread_mutex_lock(&session->nodes.lock);
     live_unref_locked(session, inode);
     pthread_mutex_unlock(&session->nodes.lock);
+    wb_lowers_close_dropped(session);
 }
 
 void wb_inode_forget(struct wb_session *session, struct wb_inode *inode, uint64_t count)
@@ -172,6 +173,7 @@ void wb_inode_forget(struct wb_session *session, struct wb_inode *inode, uint64_
             live_unref_locked(session, inode);
     }
     pthread_mutex_unlock(&session->nodes.lock);
+    wb_lowers_close_dropped(session);
 }
 
 static void set_name(struct wb_session *session, struct wb_inode *inode, struct wb_inode *parent, char *name)
@@ -295,14 +297,6 @@ void wb_inode_unlock_two(struct wb_inode *a, struct wb_inode *b)
         pthread_mutex_unlock(&b->lock);
 }
 
-static void stream_free(struct wb_dir_stream *stream)
-{
-    if (!stream)
-        return;
-    pthread_mutex_destroy(&stream->lock);
-    g_free(stream);
-}
-
 static bool is_writable(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -333,55 +327,15 @@ static void unlist_writer(struct wb_handle *handle)
     handle->writers_link = NULL;
 }
 
-/* ---- descriptors ------------------------------------------------------------------------------- */
-
-/* The flags by which descriptors of one node differ. */
-#define WB_LOWER_MODE (O_ACCMODE | O_APPEND | O_NOATIME | O_PATH)
-
-/* With nodes.lock held. */
-static struct wb_lower *find_lower(struct wb_inode *inode, int mode)
-{
-    struct wb_lower *lower = inode->lowers;
-
-    while (lower && lower->mode != mode)
-        lower = lower->next;
-    return lower;
-}
-
-static struct wb_lower *lower_new(int fd)
-{
-    struct wb_lower *lower = g_try_new0(struct wb_lower, 1);
-
-    if (lower) {
-        lower->fd = fd;
-        lower->mode = fcntl(fd, F_GETFL) & WB_LOWER_MODE;
-        pthread_mutex_init(&lower->lock, NULL);
-    }
-    return lower;
-}
-
-static void lower_free(struct wb_lower *lower)
-{
-    if (!lower)
-        return;
-    close(lower->fd);
-    pthread_mutex_destroy(&lower->lock);
-    g_free(lower);
-}
-
-/* With nodes.lock held: one handle less. The descriptor if it was the last one, for the caller to free. */
+/* With nodes.lock held: one handle less. The descriptor if it was the last use, for the caller to free. */
 static struct wb_lower *drop_lower(struct wb_session *session, struct wb_handle *handle)
 {
-    struct wb_lower *lower = handle->lower, **link = &handle->inode->lowers;
+    struct wb_lower *lower = handle->lower;
 
     lower->runs -= handle->runs;
     wb_shares_release(&session->shares, &lower->holders, WB_SHARE_FDS, handle->uid, 1);
-    if (--lower->refs > 0)
-        return NULL;
-    while (*link != lower)
-        link = &(*link)->next;
-    *link = lower->next;
-    return lower;
+    lower->refs--;
+    return wb_lower_release(session, lower);
 }
 
 /* ---- handles ----------------------------------------------------------------------------------- */
@@ -390,7 +344,7 @@ static struct wb_lower *drop_lower(struct wb_session *session, struct wb_handle 
 static int attach(struct wb_session *session, struct wb_handle *handle, struct wb_lower **made, bool asked)
 {
     struct wb_inode *inode = handle->inode;
-    struct wb_lower *lower = find_lower(inode, (*made)->mode);
+    struct wb_lower *lower = wb_lower_of_mode(inode, (*made)->mode);
     int r = wb_shares_hold(&session->shares, lower ? &lower->holders : &(*made)->holders, WB_SHARE_FDS, handle->uid, 1,
                            asked);
 
@@ -398,9 +352,9 @@ static int attach(struct wb_session *session, struct wb_handle *handle, struct w
         return r;
     if (!lower) {
         lower = g_steal_pointer(made);
-        lower->next = inode->lowers;
-        inode->lowers = lower;
+        wb_lower_attach(inode, lower);
     }
+    wb_lower_use(session, lower);
     lower->refs++;
     handle->lower = lower;
     handle->fd = lower->fd;
@@ -416,7 +370,7 @@ static int attach(struct wb_session *session, struct wb_handle *handle, struct w
 static int add(struct wb_session *session, const struct wb_handle *model, int fd, bool asked, struct wb_handle **ret)
 {
     struct wb_handle *handle = g_try_new0(struct wb_handle, 1);
-    struct wb_lower *made = lower_new(fd);
+    struct wb_lower *made = wb_lower_new(fd);
     bool writes = !model->path_only && is_writable(fd);
     int r = -ENOMEM;
 
@@ -433,7 +387,7 @@ static int add(struct wb_session *session, const struct wb_handle *model, int fd
     } else if (!made) {
         close(fd);
     }
-    lower_free(made);
+    wb_lower_free(made);
     if (r < 0)
         g_free(handle);
     else if (ret)
@@ -464,7 +418,7 @@ static struct wb_lower *detach(struct wb_session *session, struct wb_handle *han
 
 static void handle_free(struct wb_handle *handle)
 {
-    stream_free(handle->stream);
+    wb_dir_stream_free(handle->stream);
     g_free(handle);
 }
 
@@ -482,21 +436,10 @@ void wb_handle_unref(struct wb_session *session, struct wb_handle *handle)
         live_unref_locked(session, handle->inode);
     }
     pthread_mutex_unlock(&session->nodes.lock);
-    lower_free(lower);
+    wb_lower_free(lower);
     if (last)
         handle_free(handle);
-}
-
-struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_inode *inode)
-{
-    struct wb_handle *handle;
-
-    pthread_mutex_lock(&session->nodes.lock);
-    handle = inode->handles;
-    if (handle)
-        handle->refs++;
-    pthread_mutex_unlock(&session->nodes.lock);
-    return handle;
+    wb_lowers_close_dropped(session);
 }
 
 bool wb_handle_has_writer(struct wb_session *session, struct wb_inode *inode)
@@ -555,31 +498,14 @@ int wb_handle_synced(struct wb_session *session, struct wb_handle *handle, int r
     return r;
 }
 
-long wb_handle_getdents(struct wb_handle *handle, const void *reader, bool moved, off_t offset, void *data,
-                        size_t size)
-{
-    struct wb_lower *lower = handle->lower;
-    long n = 0;
-
-    pthread_mutex_lock(&lower->lock);
-    if ((moved || lower->reader != reader) && lseek(lower->fd, offset, SEEK_SET) < 0)
-        n = -errno;
-    lower->reader = n < 0 ? NULL : reader;
-    if (n == 0)
-        n = syscall(SYS_getdents64, lower->fd, data, size);
-    if (n < 0 && lower->reader)
-        n = -errno;
-    pthread_mutex_unlock(&lower->lock);
-    return n;
-}
-
 /* The node is freed: whatever still hangs on it goes. */
 static void handles_close(struct wb_session *session, struct wb_inode *inode)
 {
     while (inode->handles) {
         struct wb_handle *handle = inode->handles;
 
-        lower_free(detach(session, handle));
+        wb_lower_free(detach(session, handle));
         handle_free(handle);
     }
+    wb_lowers_drop(session, inode);
 }

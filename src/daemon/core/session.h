@@ -20,6 +20,7 @@
 
 #include "base/permute.h"
 #include "daemon/core/dirfd.h"
+#include "daemon/core/lower.h"
 #include "daemon/core/node.h"
 #include "daemon/core/shares.h"
 #include "daemon/options/options.h"
@@ -100,6 +101,7 @@ struct wb_session {
     struct wb_permutation numbers; /* makes the kernel's numbers of nodes from their addresses, which nobody may know */
     struct wb_nodes nodes;
     struct wb_shares shares;    /* what users hold open */
+    struct wb_lowers lowers;    /* descriptors that stay open without a handle */
     struct wb_node *root;       /* what users see as the root: nodes.root, or a directory of the past */
     struct wb_dirfds dirfds;
     pthread_rwlock_t ns_lock, relocate_lock;

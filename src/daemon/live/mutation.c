@@ -8,6 +8,7 @@
 #include "daemon/core/below.h"
 #include "daemon/core/kcache_invalidate.h"
 #include "daemon/keeper/enospc_retry.h"
+#include "daemon/live/io.h"
 #include "daemon/live/ops.h"
 #include "daemon/live/recording.h"
 #include "daemon/live/stage.h"
@@ -107,18 +108,18 @@ static int stage_end_overdue(struct wb_mutation *mutation)
 int wb_stage_end_locked(struct wb_session *session, struct wb_inode *inode)
 {
     struct wb_mutation mutation = {.session = session, .inode = inode};
-    struct wb_handle *handle;
+    struct wb_lower *lower;
     int r;
 
     if (!inode || !inode->stage)
         return 0;
     /* As long as there is a stage somebody has the file open. */
-    handle = wb_handle_any(session, inode);
-    r = handle && fstat(handle->fd, &mutation.st) < 0 ? -errno : 0;
-    if (!handle)
+    lower = wb_lower_any(session, inode);
+    r = lower && fstat(lower->fd, &mutation.st) < 0 ? -errno : 0;
+    if (!lower)
         mutation.st.st_nlink = inode->stage->entry.attrs.nlink;
     if (r == 0) {
-        if (handle)
+        if (lower)
             wb_inode_mask_nlink(session, inode, &mutation.st);
         mutation_target(&mutation);
         mutation.target.known = NULL;
@@ -126,7 +127,7 @@ int wb_stage_end_locked(struct wb_session *session, struct wb_inode *inode)
         inode->has_undo = mutation.target.has_undo;
         wb_inode_unref(session, mutation.parent);
     }
-    wb_handle_unref(session, handle);
+    wb_lower_put(session, lower, false);
     return r;
 }
 
@@ -235,8 +236,13 @@ void wb_stages_deinit(struct wb_session *session)
 
 void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle)
 {
-    wb_enospc_retry_reply(req,
-                          handle->writes ? -wb_enospc_retry_recorded(wb_stage_end_now(session, inode, handle->fd)) : 0);
+    int r = 0;
+
+    if (!handle)
+        r = wb_io_take_error(session, inode);
+    else if (handle->writes)
+        r = wb_enospc_retry_recorded(wb_stage_end_now(session, inode, handle->fd));
+    wb_enospc_retry_reply(req, -r);
 }
 
 uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req)

@@ -57,25 +57,21 @@ int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_inode
  * `stamp`: the modification time is set even if the size is the same. `handle`: through which it is changed, if any. */
 int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, struct wb_handle *handle,
                 off_t size, bool stamp, bool kill_suidgid);
-/*
- * A descriptor to read through, of a file or directory. It does not move the access time where `flags`, of the caller's
- * open, have O_NOATIME or the mount says so. Descriptor or -errno.
- */
-int wb_open_readable(struct wb_session *session, struct wb_inode *inode, int flags);
-/* A descriptor to write through, for reading as well if the file's mode lets us. */
-int wb_open_writable(struct wb_session *session, struct wb_inode *inode);
-
 void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi);
-void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, size_t size, off_t offset);
+/* From here on, `handle` NULL: the operation came without one. `flags`: of the caller's descriptor. */
+void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle, int flags,
+                size_t size, off_t offset);
 /* `fi`: the flags of the caller's descriptor, and whether a mapping is written back. */
 void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
                  const char *data, size_t size, off_t offset, const struct fuse_file_info *fi);
 void wb_op_release(struct wb_session *session, fuse_req_t req, struct wb_handle *handle);
-void wb_op_lseek(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, off_t offset, int whence);
+void wb_op_lseek(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                 off_t offset, int whence);
 void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
                      int mode, off_t offset, off_t length);
-void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, struct wb_handle *from, off_t offset_in,
-                           struct wb_inode *out, struct wb_handle *to, off_t offset_out, size_t length, int flags);
+void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, struct wb_inode *in, struct wb_handle *from,
+                           off_t offset_in, struct wb_inode *out, struct wb_handle *to, off_t offset_out,
+                           size_t length, int flags);
 void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
                  bool data_only);
 void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle);
@@ -106,5 +102,5 @@ void wb_op_removexattr(struct wb_session *session, fuse_req_t req, struct wb_ino
 /* ---- directories (ops_dir.c) ----------------------------------------------------------------- */
 
 void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi);
-void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, size_t size, off_t offset,
-                   bool plus);
+void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                   size_t size, off_t offset, bool plus);

@@ -8,6 +8,7 @@
 #include "daemon/core/kcache_invalidate.h"
 #include "daemon/keeper/enospc_retry.h"
 #include "daemon/keeper/keeper.h"
+#include "daemon/live/io.h"
 #include "daemon/live/mutation.h"
 #include "daemon/live/ops.h"
 #include "store/identity/flags.h"
@@ -46,20 +47,35 @@ void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_inode *
 #define SET_TIMES                                                                                  \
     (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW)
 
-static int set_size(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
-                    off_t size, int to_set)
+/* A descriptor for one truncation, where none stays open without a handle. */
+static int set_size_by_name(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, off_t size, bool stamp,
+                            bool kill_suidgid)
 {
-    bool stamp = to_set & FUSE_SET_ATTR_MTIME;
-    bool kill_suidgid = to_set & FUSE_SET_ATTR_KILL_SUID;
     int fd, r;
 
-    if (handle)
-        return wb_truncate(session, req, inode, handle->fd, handle, size, stamp, kill_suidgid);
     fd = wb_open_writable(session, inode);
     if (fd < 0)
         return fd;
     r = wb_truncate(session, req, inode, fd, NULL, size, stamp, kill_suidgid);
     close(fd);
+    return r;
+}
+
+static int set_size(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                    off_t size, int to_set)
+{
+    bool stamp = to_set & FUSE_SET_ATTR_MTIME;
+    bool kill_suidgid = to_set & FUSE_SET_ATTR_KILL_SUID;
+    struct wb_io io;
+    int r;
+
+    if (!handle && !session->lowers.caches)
+        return set_size_by_name(session, req, inode, size, stamp, kill_suidgid);
+    r = wb_io_write(session, req, inode, handle, &io);
+    if (r == 0)
+        r = io.lower && io.appends ? -EPERM
+                                   : wb_truncate(session, req, inode, io.fd, handle, size, stamp, kill_suidgid);
+    wb_io_put(session, &io);
     return r;
 }
 

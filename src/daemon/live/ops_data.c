@@ -7,6 +7,7 @@
 #include "base/spend.h"
 #include "daemon/core/below.h"
 #include "daemon/keeper/enospc_retry.h"
+#include "daemon/live/io.h"
 #include "daemon/live/mutation.h"
 #include "daemon/live/ops.h"
 #include "daemon/live/stage.h"
@@ -20,14 +21,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Before a change of content through an open file. */
-static int content_through(struct wb_mutation *mutation, struct wb_handle *handle, struct wb_overwrite *overwrite)
+/*
+ * Before a change of content through an open file. Without a handle nobody knows which changes belong to one open: the
+ * process and the pauses alone tell its versions apart.
+ */
+static int content_through(struct wb_mutation *mutation, int fd, struct wb_handle *handle,
+                           struct wb_overwrite *overwrite)
 {
     int r;
 
-    overwrite->begins = !atomic_load(&handle->changed);
-    r = wb_mutation_content(mutation, handle->fd, overwrite);
-    if (r == 0)
+    overwrite->begins = handle && !atomic_load(&handle->changed);
+    r = wb_mutation_content(mutation, fd, overwrite);
+    if (r == 0 && handle)
         atomic_store(&handle->changed, true);
     return r;
 }
@@ -80,10 +85,16 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_inode
 {
     struct wb_mutation mutation;
     struct wb_overwrite overwrite;
+    struct wb_io io;
     bool spends;
     int r;
 
-    r = wb_mutation_lock(&mutation, session, req, inode, handle->fd);
+    r = wb_io_write(session, req, inode, handle, &io);
+    if (r == 0) {
+        r = wb_mutation_lock(&mutation, session, req, inode, io.fd);
+        if (r < 0)
+            wb_io_put(session, &io);
+    }
     if (r < 0) {
         fuse_reply_err(req, -r);
         return;
@@ -92,16 +103,17 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_inode
     if (r < 0)
         ;
     else if (fallocate_loss(mode, (uint64_t)offset, (uint64_t)length, (uint64_t)mutation.st.st_size, &overwrite))
-        r = content_through(&mutation, handle, &overwrite);
+        r = content_through(&mutation, io.fd, handle, &overwrite);
     else
         r = wb_mutation_attrs(&mutation, overwrite.op);
     if (r == 0) {
         spends = wb_spend_begin(mutation.st.st_gid);
-        r = fallocate(handle->fd, mode, offset, length) < 0 ? -errno : 0;
+        r = fallocate(io.fd, mode, offset, length) < 0 ? -errno : 0;
         wb_spend_end(spends);
         r = wb_mutation_end(&mutation, r);
     }
     wb_mutation_unlock(&mutation);
+    wb_io_put(session, &io);
     if (r == 0)
         wb_kcache_invalidate_attrs(session, inode);
     wb_enospc_retry_reply(req, r == -EBADF ? EACCES : -r);
@@ -117,41 +129,60 @@ static size_t available(int fd, off_t offset, size_t length)
     return (uint64_t)(st.st_size - offset) < length ? (size_t)(st.st_size - offset) : length;
 }
 
-void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, struct wb_handle *from, off_t offset_in,
-                           struct wb_inode *out, struct wb_handle *to, off_t offset_out, size_t length, int flags)
+static int copy_range(struct wb_mutation *mutation, fuse_req_t req, int from, off_t offset_in, int to,
+                      struct wb_handle *handle, off_t offset_out, size_t length, unsigned flags, ssize_t *copied)
 {
-    struct wb_mutation mutation;
     struct wb_overwrite overwrite = {.op = WB_OP_COPY, .offset = (uint64_t)offset_out};
-    uint64_t end, size;
-    ssize_t copied = 0;
+    uint64_t end, size = (uint64_t)mutation->st.st_size;
     bool spends;
     int r;
 
+    *copied = 0;
+    overwrite.length = available(from, offset_in, length);
+    end = (uint64_t)offset_out + overwrite.length;
+    overwrite.size_after = end > size ? end : size;
+    if (overwrite.length == 0)
+        return 0;
+    r = wb_mutation_kill_privileges(mutation, wb_caller_kills_suidgid(req) ? req : NULL);
+    if (r == 0)
+        r = content_through(mutation, to, handle, &overwrite);
+    if (r < 0)
+        return r;
+    spends = wb_spend_begin(mutation->st.st_gid);
+    *copied = copy_file_range(from, &offset_in, to, &offset_out, overwrite.length, flags);
+    r = *copied < 0 ? -errno : 0;
+    wb_spend_end(spends);
+    r = wb_mutation_end(mutation, r);
+    if (*copied >= 0 && (size_t)*copied < overwrite.length)
+        wb_below_note(mutation->inode, WB_SIZE_UNSURE);
+    return r;
+}
+
+void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, struct wb_inode *in, struct wb_handle *from,
+                           off_t offset_in, struct wb_inode *out, struct wb_handle *to, off_t offset_out,
+                           size_t length, int flags)
+{
+    struct wb_io source, target = {.fd = -1};
+    struct wb_mutation mutation;
+    ssize_t copied = 0;
+    int r;
+
+    r = wb_io_read(session, req, in, from, 0, &source);
+    if (r == 0)
+        r = wb_io_write(session, req, out, to, &target);
     /* Only the destination is locked: two copies crosswise must not wait for each other. */
-    r = wb_mutation_lock(&mutation, session, req, out, to->fd);
+    if (r == 0)
+        r = wb_mutation_lock(&mutation, session, req, out, target.fd);
     if (r < 0) {
+        wb_io_put(session, &target);
+        wb_io_put(session, &source);
         fuse_reply_err(req, -r);
         return;
     }
-    size = (uint64_t)mutation.st.st_size;
-    overwrite.length = available(from->fd, offset_in, length);
-    end = (uint64_t)offset_out + overwrite.length;
-    overwrite.size_after = end > size ? end : size;
-    if (overwrite.length > 0) {
-        r = wb_mutation_kill_privileges(&mutation, wb_caller_kills_suidgid(req) ? req : NULL);
-        if (r == 0)
-            r = content_through(&mutation, to, &overwrite);
-        if (r == 0) {
-            spends = wb_spend_begin(mutation.st.st_gid);
-            copied = copy_file_range(from->fd, &offset_in, to->fd, &offset_out, overwrite.length, (unsigned)flags);
-            r = copied < 0 ? -errno : 0;
-            wb_spend_end(spends);
-            r = wb_mutation_end(&mutation, r);
-            if (copied >= 0 && (size_t)copied < overwrite.length)
-                wb_below_note(out, WB_SIZE_UNSURE);
-        }
-    }
+    r = copy_range(&mutation, req, source.fd, offset_in, target.fd, to, offset_out, length, (unsigned)flags, &copied);
     wb_mutation_unlock(&mutation);
+    wb_io_put(session, &target);
+    wb_io_put(session, &source);
     if (r < 0)
         wb_enospc_retry_reply(req, -r);
     else
@@ -278,9 +309,15 @@ static int sync_file(struct wb_session *session, struct wb_inode *inode, int fd,
 void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
                  bool data_only)
 {
-    int r = sync_file(session, inode, handle->fd, data_only);
+    struct wb_io io;
+    int r = wb_io_sync(session, req, inode, handle, &io);
 
-    wb_enospc_retry_reply(req, -wb_handle_synced(session, handle, r));
+    if (r == 0) {
+        wb_io_sync_begin(session, &io);
+        r = wb_io_sync_end(session, inode, handle, &io, sync_file(session, inode, io.fd, data_only));
+    }
+    wb_io_put(session, &io);
+    wb_enospc_retry_reply(req, -r);
 }
 
 void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle)
@@ -307,30 +344,6 @@ int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_inode
     /* A close ends a stage. */
     fi->noflush = !(wb_stages_may_be(session) && handle->writes);
     return 0;
-}
-
-int wb_open_readable(struct wb_session *session, struct wb_inode *inode, int flags)
-{
-    const struct wb_options *options = session->options;
-    bool quiet =
-        flags & O_NOATIME || options->noatime || options->read_only || (options->nodiratime && wb_inode_is_dir(inode));
-    int fd = wb_access_open(session, inode, O_RDONLY | (quiet ? O_NOATIME : 0));
-
-    /* An ordinary user's daemon may not for files of others. */
-    return quiet && fd == -EPERM ? wb_access_open(session, inode, O_RDONLY) : fd;
-}
-
-/*
- * For writing a file is opened for reading, too: what is overwritten has to be read first. The kernel
- * has checked what the caller may do; but a daemon of an ordinary user cannot read a file
- * of mode 0200 either. It is opened for writing alone then: growing it works, and what would
- * lose content that cannot be kept fails with EACCES.
- */
-int wb_open_writable(struct wb_session *session, struct wb_inode *inode)
-{
-    int fd = wb_access_open(session, inode, O_RDWR);
-
-    return fd == -EACCES ? wb_access_open(session, inode, O_WRONLY) : fd;
 }
 
 /* Reading through a descriptor that is open for writing alone is a question of permission. */
@@ -360,7 +373,7 @@ int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_inode *ino
     if (r < 0)
         ;
     else if (size != old)
-        r = as_permission(handle ? content_through(&mutation, handle, &overwrite)
+        r = as_permission(handle ? content_through(&mutation, fd, handle, &overwrite)
                                  : wb_mutation_content(&mutation, fd, &overwrite));
     else
         r = wb_mutation_attrs(&mutation, WB_OP_TRUNCATE);
@@ -446,6 +459,10 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_inode *ino
 
 void wb_op_release(struct wb_session *session, fuse_req_t req, struct wb_handle *handle)
 {
+    if (!handle) {
+        fuse_reply_err(req, 0);
+        return;
+    }
     /* The last words of who wrote, as a rule: nothing more will be wanted of what was cloned ahead. */
     if (handle->writes && wb_recorder(session))
         wb_preclone_release(session->store, handle->inode->node.object);
@@ -497,9 +514,11 @@ static char *read_buffer(size_t size)
     return buffer->data;
 }
 
-void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, size_t size, off_t offset)
+void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle, int flags,
+                size_t size, off_t offset)
 {
     char *buffer = read_buffer(size);
+    struct wb_io io;
     size_t length;
     int r;
 
@@ -507,7 +526,10 @@ void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_handle *ha
         fuse_reply_err(req, ENOMEM);
         return;
     }
-    r = wb_pread_full(handle->fd, buffer, size, (uint64_t)offset, &length);
+    r = wb_io_read(session, req, inode, handle, flags, &io);
+    if (r == 0)
+        r = wb_pread_full(io.fd, buffer, size, (uint64_t)offset, &length);
+    wb_io_put(session, &io);
     if (r < 0)
         fuse_reply_err(req, r == -EBADF ? EACCES : -r);
     else
@@ -516,8 +538,8 @@ void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_handle *ha
 
 /* ---- write ----------------------------------------------------------------------------------- */
 
-static ssize_t write_locked(struct wb_mutation *mutation, struct wb_handle *handle, const char *data, size_t size,
-                            off_t offset, bool mapped, fuse_req_t by)
+static ssize_t write_locked(struct wb_mutation *mutation, int fd, struct wb_handle *handle, const char *data,
+                            size_t size, off_t offset, bool mapped, fuse_req_t by)
 {
     uint64_t end = (uint64_t)offset + size, old = (uint64_t)mutation->st.st_size;
     struct wb_overwrite overwrite = {
@@ -534,11 +556,11 @@ static ssize_t write_locked(struct wb_mutation *mutation, struct wb_handle *hand
     r = wb_mutation_kill_privileges(mutation, by);
     if (r < 0)
         return r;
-    r = as_permission(content_through(mutation, handle, &overwrite));
+    r = as_permission(content_through(mutation, fd, handle, &overwrite));
     if (r < 0)
         return r;
     spends = wb_spend_begin(mutation->st.st_gid);
-    written = pwrite(handle->fd, data, size, offset);
+    written = pwrite(fd, data, size, offset);
     if (written < 0)
         written = -errno;
     wb_spend_end(spends);
@@ -557,17 +579,39 @@ static bool syncs_itself(const struct fuse_file_info *fi)
     return fi->flags & O_DIRECT && fi->flags & (O_SYNC | O_DSYNC);
 }
 
+/* What of a write is to be done, with the lock of the mutation. Returns the bytes written or -errno. */
+static ssize_t write_mutation(struct wb_mutation *mutation, fuse_req_t req, const struct wb_io *io,
+                              struct wb_handle *handle, const char *data, size_t size, off_t from,
+                              const struct fuse_file_info *fi)
+{
+    bool mapped = fi->writepage;
+
+    /* A handle that appends was opened by a caller who appends. */
+    if (io->appends && (from != mutation->st.st_size || (io->lower && !(fi->flags & O_APPEND))))
+        return -EPERM;
+    if (mapped && wb_keeper_has_spent(mutation->session, mutation->st.st_uid))
+        return -EDQUOT;
+    return write_locked(mutation, io->fd, handle, data, size, from, mapped,
+                        !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
+}
+
 void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
                  const char *data, size_t size, off_t offset, const struct fuse_file_info *fi)
 {
     bool mapped = fi->writepage, misplaced;
     off_t from = offset, end;
     struct wb_mutation mutation;
+    struct wb_io io;
     ssize_t written;
     int r;
 
+    r = wb_io_write(session, req, inode, handle, &io);
     /* Write-back of a mapping comes from the kernel, long after whoever stored the bytes. */
-    r = wb_mutation_lock(&mutation, session, mapped ? NULL : req, inode, handle->fd);
+    if (r == 0) {
+        r = wb_mutation_lock(&mutation, session, mapped ? NULL : req, inode, io.fd);
+        if (r < 0)
+            wb_io_put(session, &io);
+    }
     if (r < 0) {
         fuse_reply_err(req, -r);
         return;
@@ -579,21 +623,17 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *in
     misplaced = !mapped && wb_below_misplaces(inode, fi->flags, offset, end);
     if (misplaced)
         from = end;
-    if (handle->appends && from != end)
-        written = -EPERM;
-    else if (mapped && wb_keeper_has_spent(session, mutation.st.st_uid))
-        written = -EDQUOT;
-    else
-        written = write_locked(&mutation, handle, data, size, from, mapped,
-                               !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
+    written = write_mutation(&mutation, req, &io, handle, data, size, from, fi);
     wb_mutation_unlock(&mutation);
     if (mapped && written >= 0)
         wb_kcache_invalidate_attrs_later(session, inode);
     if (written >= 0 && syncs_itself(fi)) {
-        r = wb_handle_synced(session, handle, sync_file(session, inode, handle->fd, true));
+        wb_io_sync_begin(session, &io);
+        r = wb_io_sync_end(session, inode, handle, &io, sync_file(session, inode, io.fd, true));
         if (r < 0)
             written = r;
     }
+    wb_io_put(session, &io);
     if (written < 0)
         wb_enospc_retry_reply(req, (int)-written);
     else
@@ -603,12 +643,20 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *in
         wb_kcache_invalidate_content(session, inode, MIN(offset, end));
 }
 
-void wb_op_lseek(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, off_t offset, int whence)
+void wb_op_lseek(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                 off_t offset, int whence)
 {
-    off_t r = lseek(handle->fd, offset, whence);
+    struct wb_io io;
+    off_t r = wb_io_read(session, req, inode, handle, 0, &io);
 
+    if (r == 0) {
+        r = lseek(io.fd, offset, whence);
+        if (r < 0)
+            r = -errno;
+    }
+    wb_io_put(session, &io);
     if (r < 0)
-        fuse_reply_err(req, errno);
+        fuse_reply_err(req, (int)-r);
     else
         fuse_reply_lseek(req, r);
 }

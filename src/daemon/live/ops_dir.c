@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Reading directories. Offsets are those of the file system below, so they mean the same however the
- * directory changes meanwhile; a descriptor and a buffer per opendir.
+ * directory changes meanwhile. Each opendir has a buffer, and shares the descriptor with others; readers without a
+ * handle share both.
  */
+#include "daemon/live/io.h"
 #include "daemon/live/ops.h"
 
 #include "base/cleanup.h"
@@ -28,19 +30,27 @@ void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_inode *
         return;
     }
     r = wb_handle_new(session, inode, fd, fuse_req_ctx(req)->uid, false, &handle);
-    stream = r == 0 ? g_try_new0(struct wb_dir_stream, 1) : NULL;
+    stream = r == 0 ? wb_dir_stream_new() : NULL;
     if (!stream) {
         if (r == 0)
             wb_handle_unref(session, handle);
         fuse_reply_err(req, r < 0 ? -r : ENOMEM);
         return;
     }
-    pthread_mutex_init(&stream->lock, NULL);
-    stream->moved = true;
     handle->stream = stream;
     fi->fh = wb_publish(handle);
     fuse_reply_open(req, fi);
 }
+
+/* A request to read a directory. */
+struct listing {
+    struct wb_session *session;
+    fuse_req_t req;
+    struct wb_inode *inode;
+    struct wb_lower *lower;
+    struct wb_dir_stream *stream;
+    bool plus;
+};
 
 /* Stands at `offset`: from the buffer where it follows on, anew otherwise (rewinddir sees what is new). */
 static void seek(struct wb_dir_stream *stream, off_t offset)
@@ -53,13 +63,19 @@ static void seek(struct wb_dir_stream *stream, off_t offset)
 }
 
 /* The entry at the stream's position: 0, WB_END or -errno. */
-static int peek(struct wb_handle *handle, dirent_raw **ret)
+static int peek(const struct listing *listing, dirent_raw **ret)
 {
-    struct wb_dir_stream *stream = handle->stream;
+    struct wb_dir_stream *stream = listing->stream;
 
     if (stream->position >= stream->length) {
-        long n = wb_handle_getdents(handle, stream, stream->moved, stream->offset, stream->data, sizeof(stream->data));
+        long n;
 
+        if (!stream->data)
+            stream->data = g_try_malloc(WB_DIRENTS_SIZE);
+        if (!stream->data)
+            return -ENOMEM;
+        n = wb_lower_getdents(listing->lower, stream, stream->moved, stream->offset, stream->data,
+                              WB_DIRENTS_SIZE);
         if (n < 0)
             return (int)n;
         stream->moved = false;
@@ -79,15 +95,17 @@ static void advance(struct wb_dir_stream *stream, const dirent_raw *entry)
 }
 
 /* Appends one entry to the reply: its length there, 0 where it is passed over, -ENOSPC: full. */
-static ssize_t add_entry(struct wb_session *session, fuse_req_t req, struct wb_handle *handle,
-                         const dirent_raw *dirent, char *buffer, size_t room, bool plus)
+static ssize_t add_entry(const struct listing *listing, const dirent_raw *dirent, char *buffer, size_t room)
 {
+    struct wb_session *session = listing->session;
+    fuse_req_t req = listing->req;
+    bool plus = listing->plus;
     struct fuse_entry_param entry = {0};
     bool looked_up = false;
     size_t length;
     int r;
 
-    if (wb_name_is_hidden(session, handle->inode, dirent->d_name))
+    if (wb_name_is_hidden(session, listing->inode, dirent->d_name))
         return 0;
     entry.attr.st_ino = dirent->d_ino;
     entry.attr.st_mode = (mode_t)DTTOIF(dirent->d_type);
@@ -96,7 +114,7 @@ static ssize_t add_entry(struct wb_session *session, fuse_req_t req, struct wb_h
     if (length > room)
         return -ENOSPC;
     if (plus && !wb_is_dots(dirent->d_name)) {
-        r = wb_entry_fill(session, handle->inode, handle->fd, dirent->d_name, &entry, NULL);
+        r = wb_entry_fill(session, listing->inode, listing->lower->fd, dirent->d_name, &entry, NULL);
         if (r == -ENOENT)
             return 0;
         looked_up = r == 0;
@@ -114,65 +132,89 @@ static ssize_t add_entry(struct wb_session *session, fuse_req_t req, struct wb_h
 }
 
 /* The directory of snapshots stands behind what is really there. Its entry's length, 0 where it has none. */
-static size_t add_snapdir(struct wb_session *session, fuse_req_t req, struct wb_handle *handle,
-                          char *buffer, size_t room, bool plus)
+static size_t add_snapdir(const struct listing *listing, char *buffer, size_t room)
 {
+    struct wb_session *session = listing->session;
+    fuse_req_t req = listing->req;
     const char *name = session->options->snapdir_name;
     struct fuse_entry_param entry = {.attr.st_mode = S_IFDIR};
     struct stat st;
     size_t length;
 
     if (session->options->snapdir != WB_SNAPDIR_VISIBLE || !wb_snapdir_is(session, name) ||
-        fstatat(handle->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        fstatat(listing->lower->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return 0;
-    entry.attr.st_ino = wb_snapdir_ino(handle->inode->node.object);
-    length = plus ? fuse_add_direntry_plus(req, buffer, room, name, &entry, WB_SNAPDIR_OFFSET)
-                  : fuse_add_direntry(req, buffer, room, name, &entry.attr, WB_SNAPDIR_OFFSET);
+    entry.attr.st_ino = wb_snapdir_ino(listing->inode->node.object);
+    length = listing->plus ? fuse_add_direntry_plus(req, buffer, room, name, &entry, WB_SNAPDIR_OFFSET)
+                           : fuse_add_direntry(req, buffer, room, name, &entry.attr, WB_SNAPDIR_OFFSET);
     return length <= room ? length : 0;
 }
 
-static int read_entries(struct wb_session *session, fuse_req_t req, struct wb_handle *handle,
-                        off_t offset, char *buffer, size_t size, bool plus, size_t *ret)
+static int read_entries(const struct listing *listing, off_t offset, char *buffer, size_t size, size_t *ret)
 {
     int r = 0;
 
     *ret = 0;
     if (offset == WB_SNAPDIR_OFFSET)
         return 0;
-    seek(handle->stream, offset);
+    seek(listing->stream, offset);
     while (r == 0) {
         dirent_raw *dirent = NULL;
         ssize_t added;
 
-        r = peek(handle, &dirent);
+        r = peek(listing, &dirent);
         if (r != 0)
             break;
-        added = add_entry(session, req, handle, dirent, buffer + *ret, size - *ret, plus);
+        added = add_entry(listing, dirent, buffer + *ret, size - *ret);
         if (added < 0)
             break;
         *ret += (size_t)added;
-        advance(handle->stream, dirent);
+        advance(listing->stream, dirent);
     }
     if (r == WB_END)
-        *ret += add_snapdir(session, req, handle, buffer + *ret, size - *ret, plus);
+        *ret += add_snapdir(listing, buffer + *ret, size - *ret);
     /* An error after some entries comes again with the next call. */
     return r < 0 && *ret == 0 ? r : 0;
 }
 
-void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_handle *handle, size_t size, off_t offset,
-                   bool plus)
+/* The stream of readers without a handle. */
+static struct wb_dir_stream *shared_stream(struct wb_session *session, struct wb_lower *lower)
 {
-    g_autofree char *buffer = g_try_malloc(size);
-    size_t length;
-    int r;
+    pthread_mutex_lock(&session->nodes.lock);
+    if (!lower->stream)
+        lower->stream = wb_dir_stream_new();
+    pthread_mutex_unlock(&session->nodes.lock);
+    return lower->stream;
+}
 
-    if (!buffer) {
-        fuse_reply_err(req, ENOMEM);
-        return;
+static int begin(struct listing *listing, struct wb_handle *handle, struct wb_io *io)
+{
+    int r = wb_io_read(listing->session, listing->req, listing->inode, handle, 0, io);
+
+    if (r < 0)
+        return r;
+    listing->lower = handle ? handle->lower : io->lower;
+    listing->stream = handle ? handle->stream : shared_stream(listing->session, io->lower);
+    return listing->stream ? 0 : -ENOMEM;
+}
+
+void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                   size_t size, off_t offset, bool plus)
+{
+    struct listing listing = {.session = session, .req = req, .inode = inode, .plus = plus};
+    g_autofree char *buffer = g_try_malloc(size);
+    struct wb_io io = {.fd = -1};
+    size_t length;
+    int r = buffer ? begin(&listing, handle, &io) : -ENOMEM;
+
+    if (r == 0) {
+        pthread_mutex_lock(&listing.stream->lock);
+        r = read_entries(&listing, offset, buffer, size, &length);
+        if (!handle && listing.stream->position >= listing.stream->length)
+            g_clear_pointer(&listing.stream->data, g_free);
+        pthread_mutex_unlock(&listing.stream->lock);
     }
-    pthread_mutex_lock(&handle->stream->lock);
-    r = read_entries(session, req, handle, offset, buffer, size, plus, &length);
-    pthread_mutex_unlock(&handle->stream->lock);
+    wb_io_put(session, &io);
     if (r < 0)
         fuse_reply_err(req, -r);
     else

@@ -342,16 +342,17 @@ static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_i
                                struct fuse_file_info *fi_out, size_t length, int flags)
 {
     WB_WITH_RELOCATE_LOCK(session_of(req));
-    struct wb_inode *out = writable(req, ino_out);
+    struct wb_inode *out = writable(req, ino_out), *in;
 
     if (!out)
         return;
+    in = wb_inode_of(node_of(req, ino_in));
     /* Out of the past: the kernel reads and writes instead. */
-    if (!wb_inode_of(node_of(req, ino_in)))
+    if (!in)
         fuse_reply_err(req, EOPNOTSUPP);
     else
         WB_CHANGE(session_of(req), req,
-                  wb_op_copy_file_range(session_of(req), req, wb_handle_of_request(fi_in), offset_in, out,
+                  wb_op_copy_file_range(session_of(req), req, in, wb_handle_of_request(fi_in), offset_in, out,
                                         wb_handle_of_request(fi_out), offset_out, length, flags));
 }
 

@@ -69,13 +69,13 @@ static void live_open(struct wb_session *session, fuse_req_t req, struct wb_node
 static void live_read(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
                       struct fuse_file_info *fi)
 {
-    wb_op_read(session, req, wb_handle_of_request(fi), size, offset);
+    wb_op_read(session, req, wb_inode_of(node), wb_handle_of_request(fi), fi->flags, size, offset);
 }
 
 static void live_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *node, off_t offset, int whence,
                        struct fuse_file_info *fi)
 {
-    wb_op_lseek(session, req, wb_handle_of_request(fi), offset, whence);
+    wb_op_lseek(session, req, wb_inode_of(node), wb_handle_of_request(fi), offset, whence);
 }
 
 static void live_flush(struct wb_session *session, fuse_req_t req, struct wb_node *node, struct fuse_file_info *fi)
@@ -102,13 +102,13 @@ static void live_opendir(struct wb_session *session, fuse_req_t req, struct wb_n
 static void live_readdir(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
                          struct fuse_file_info *fi)
 {
-    wb_op_readdir(session, req, wb_handle_of_request(fi), size, offset, false);
+    wb_op_readdir(session, req, wb_inode_of(node), wb_handle_of_request(fi), size, offset, false);
 }
 
 static void live_readdirplus(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size,
                              off_t offset, struct fuse_file_info *fi)
 {
-    wb_op_readdir(session, req, wb_handle_of_request(fi), size, offset, true);
+    wb_op_readdir(session, req, wb_inode_of(node), wb_handle_of_request(fi), size, offset, true);
 }
 
 static void live_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_node *node, bool data_only,

@@ -357,6 +357,7 @@ static void init_locks(struct wb_session *session)
     pthread_condattr_destroy(&monotonic);
     wb_dirfds_init(&session->dirfds);
     wb_shares_init(&session->shares);
+    wb_lowers_init(session, false);
 }
 
 static int make_numbers(struct wb_session *session, struct wb_error *why)

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/live/io.h"
+
+#include "base/checksum.h"
+#include "base/cleanup.h"
+#include "daemon/core/access.h"
+#include "store/cache/preclone.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* So many descriptors at most are closed to make room for one. */
+#define EVICTIONS 4
+
+/* What must stay open is kept from those that cannot be opened again for now. */
+#define HARD_ROOM 16
+
+/* ---- eviction -------------------------------------------------------------------------------- */
+
+/* Whether the inode has no name and no graveyard leads to it: then its descriptor is all there is. */
+static bool is_only_way(const struct wb_session *session, const struct wb_inode *inode)
+{
+    if (inode->unborn)
+        return true;
+    return inode->dead && !wb_inode_is_dir(inode) && (!session->recording || inode->buried != WB_BURIED_YES);
+}
+
+/* Whether the file's mode and flags permit to open it once more. */
+static bool opens_again(const struct wb_lower *lower)
+{
+    int access = lower->mode & O_ACCMODE;
+    int mask = access == O_RDONLY ? R_OK : access == O_WRONLY ? W_OK : R_OK | W_OK;
+    struct statx stx;
+
+    if (syscall(SYS_faccessat2, lower->fd, "", mask, AT_EMPTY_PATH | AT_EACCESS) < 0 &&
+        (errno == EACCES || errno == EPERM || errno == EROFS))
+        return false;
+    return access == O_RDONLY || lower->mode & O_APPEND ||
+           statx(lower->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &stx) < 0 ||
+           !(stx.stx_attributes & STATX_ATTR_APPEND);
+}
+
+/* With nodes.lock held: the least recently used one that may be closed, or NULL. `any`: also if it cannot be opened
+ * again as long as the file's mode is what it is. */
+static struct wb_lower *find_victim(const struct wb_session *session, bool any)
+{
+    struct wb_lower *lower = session->lowers.oldest;
+
+    while (lower && (is_only_way(session, lower->inode) || (!any && !opens_again(lower))))
+        lower = lower->newer;
+    return lower;
+}
+
+/* With nodes.lock held. */
+static struct wb_lower *choose_victim(const struct wb_session *session)
+{
+    const struct wb_lowers *lowers = &session->lowers;
+    struct wb_lower *lower = NULL;
+
+    if (lowers->count >= lowers->max)
+        lower = find_victim(session, false);
+    if (!lower && lowers->count + HARD_ROOM >= lowers->limit)
+        lower = find_victim(session, true);
+    return lower;
+}
+
+static void note_error(struct wb_session *session, struct wb_inode *inode, int r)
+{
+    if (r == 0)
+        return;
+    pthread_mutex_lock(&session->nodes.lock);
+    inode->sync_error = r;
+    pthread_mutex_unlock(&session->nodes.lock);
+}
+
+static void clear_written(struct wb_session *session, struct wb_lower *lower)
+{
+    pthread_mutex_lock(&session->nodes.lock);
+    lower->written = false;
+    pthread_mutex_unlock(&session->nodes.lock);
+}
+
+/* The kernel reports an error of write-back to descriptors that are open when it happens: so it happens now. */
+static void write_back(struct wb_session *session, struct wb_lower *lower)
+{
+    int r;
+
+    pthread_mutex_lock(&lower->lock);
+    clear_written(session, lower);
+    r = sync_file_range(lower->fd, 0, 0,
+                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    note_error(session, lower->inode, r < 0 ? -errno : 0);
+    pthread_mutex_unlock(&lower->lock);
+}
+
+/* Whether there was one to evict. */
+static bool evict(struct wb_session *session)
+{
+    struct wb_lower *lower;
+    struct wb_inode *inode;
+    bool written;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    lower = choose_victim(session);
+    if (lower) {
+        inode = lower->inode;
+        inode->refs++;
+        wb_lower_use(session, lower);
+        lower->users++;
+        written = lower->written;
+    }
+    pthread_mutex_unlock(&session->nodes.lock);
+    if (!lower)
+        return false;
+    if (written)
+        write_back(session, lower);
+    pthread_mutex_lock(&session->nodes.lock);
+    lower->users--;
+    if (lower->refs > 0 || lower->users > 0 || lower->written) {
+        wb_lower_release(session, lower);
+        lower = NULL;
+    } else {
+        wb_lower_detach(session, lower);
+    }
+    pthread_mutex_unlock(&session->nodes.lock);
+    if (lower && (lower->mode & O_ACCMODE) != O_RDONLY && wb_recorder(session))
+        wb_preclone_release(session->store, inode->node.object);
+    note_error(session, inode, wb_lower_free(lower));
+    wb_inode_unref(session, inode);
+    return true;
+}
+
+void wb_io_make_room(struct wb_session *session)
+{
+    for (int i = 0; session->lowers.caches && i < EVICTIONS && evict(session); i++)
+        ;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+bool wb_reads_quietly(const struct wb_session *session, const struct wb_inode *inode, int flags)
+{
+    const struct wb_options *options = session->options;
+
+    return flags & O_NOATIME || options->noatime || options->read_only ||
+           (options->nodiratime && wb_inode_is_dir(inode));
+}
+
+int wb_open_readable(struct wb_session *session, struct wb_inode *inode, int flags)
+{
+    bool quiet = wb_reads_quietly(session, inode, flags);
+    int fd = wb_access_open(session, inode, O_RDONLY | (quiet ? O_NOATIME : 0));
+
+    /* An ordinary user's daemon may not for files of others. */
+    return quiet && fd == -EPERM ? wb_access_open(session, inode, O_RDONLY) : fd;
+}
+
+/*
+ * For writing a file is opened for reading, too: what is overwritten has to be read first. The kernel
+ * has checked what the caller may do; but a daemon of an ordinary user cannot read a file
+ * of mode 0200 either. It is opened for writing alone then: growing it works, and what would
+ * lose content that cannot be kept fails with EACCES.
+ */
+int wb_open_writable(struct wb_session *session, struct wb_inode *inode)
+{
+    int fd = wb_access_open(session, inode, O_RDWR);
+
+    return fd == -EACCES ? wb_access_open(session, inode, O_WRONLY) : fd;
+}
+
+/* A checksum of the file's handle, which contains the generation of its inode; 0: there is none. */
+static uint64_t handle_of(int fd)
+{
+    union {
+        struct file_handle handle;
+        char space[sizeof(struct file_handle) + MAX_HANDLE_SZ];
+    } buffer;
+    int mount;
+
+    memset(&buffer, 0, sizeof(buffer));
+    buffer.handle.handle_bytes = MAX_HANDLE_SZ;
+    if (name_to_handle_at(fd, "", &buffer.handle, &mount, AT_EMPTY_PATH) < 0)
+        return 0;
+    return wb_checksum(buffer.handle.f_handle, buffer.handle.handle_bytes) | 1;
+}
+
+/*
+ * Number and birth of the inode were compared (access.c). Births fall on ticks of a coarse clock, so a file that was
+ * removed past the mount and made again within one could pass for the former: the generation tells them apart.
+ * A removed file may be another inode by now, if the store was moved to another file system.
+ */
+static int verify(struct wb_inode *inode, int fd)
+{
+    uint64_t known = 0, now = inode->dead ? 0 : handle_of(fd);
+
+    if (now == 0 || atomic_compare_exchange_strong(&inode->file_handle, &known, now) || known == now)
+        return 0;
+    return -ESTALE;
+}
+
+int wb_io_keep(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd)
+{
+    struct wb_lower *lower;
+    int r = verify(inode, fd);
+
+    if (r < 0) {
+        close(fd);
+        return r;
+    }
+    r = wb_lower_add(session, inode, fd, fuse_req_ctx(req)->uid, true, &lower);
+    if (r == 0)
+        wb_lower_put(session, lower, false);
+    return r;
+}
+
+/* Takes over `fd` or its error. */
+static int add(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, struct wb_io *io)
+{
+    int r = fd < 0 ? fd : verify(inode, fd);
+
+    if (r < 0) {
+        if (fd >= 0)
+            close(fd);
+        return r;
+    }
+    r = wb_lower_add(session, inode, fd, fuse_req_ctx(req)->uid, false, &io->lower);
+    if (r == 0)
+        io->fd = io->lower->fd;
+    return r;
+}
+
+static bool find(struct wb_session *session, struct wb_inode *inode, const int *modes, size_t count, struct wb_io *io)
+{
+    io->lower = wb_lower_find(session, inode, modes, count);
+    if (io->lower)
+        io->fd = io->lower->fd;
+    return io->lower;
+}
+
+static bool take_handle(struct wb_handle *handle, struct wb_io *io)
+{
+    *io = (struct wb_io){.fd = handle ? handle->fd : -1, .appends = handle && handle->appends};
+    return handle;
+}
+
+int wb_io_read(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle, int flags,
+               struct wb_io *ret)
+{
+    static const int noisy[] = {O_RDONLY, O_RDWR}, quiet[] = {O_RDONLY | O_NOATIME, O_RDONLY};
+    bool is_quiet = wb_reads_quietly(session, inode, flags);
+
+    if (take_handle(handle, ret))
+        return 0;
+    /* A quiet descriptor that may not be quiet was opened as any other. */
+    if (is_quiet ? find(session, inode, quiet, 1, ret) : find(session, inode, noisy, 2, ret))
+        return 0;
+    wb_io_make_room(session);
+    return add(session, req, inode, wb_open_readable(session, inode, flags), ret);
+}
+
+int wb_io_write(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+                struct wb_io *ret)
+{
+    static const int both[] = {O_RDWR}, write_only[] = {O_WRONLY}, appending[] = {O_RDWR | O_APPEND};
+    int fd;
+
+    if (take_handle(handle, ret))
+        return 0;
+    ret->writes = true;
+    if (find(session, inode, both, 1, ret))
+        return 0;
+    wb_io_make_room(session);
+    fd = wb_access_open(session, inode, O_RDWR);
+    if (fd == -EACCES) {
+        if (find(session, inode, write_only, 1, ret))
+            return 0;
+        fd = wb_access_open(session, inode, O_WRONLY);
+    } else if (fd == -EPERM) {
+        ret->appends = true;
+        if (find(session, inode, appending, 1, ret))
+            return 0;
+        fd = wb_access_open(session, inode, O_RDWR | O_APPEND);
+    }
+    return add(session, req, inode, fd, ret);
+}
+
+int wb_io_sync(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
+               struct wb_io *ret)
+{
+    static const int modes[] = {O_RDWR, O_RDWR | O_APPEND, O_WRONLY, O_RDONLY, O_RDONLY | O_NOATIME};
+    int fd;
+
+    if (take_handle(handle, ret) || find(session, inode, modes, G_N_ELEMENTS(modes), ret))
+        return 0;
+    wb_io_make_room(session);
+    fd = wb_open_readable(session, inode, 0);
+    if (fd == -EACCES && !wb_inode_is_dir(inode))
+        fd = wb_open_writable(session, inode);
+    return add(session, req, inode, fd, ret);
+}
+
+void wb_io_put(struct wb_session *session, struct wb_io *io)
+{
+    wb_lower_put(session, io->lower, io->writes);
+    *io = (struct wb_io){.fd = -1};
+}
+
+/* ---- syncing --------------------------------------------------------------------------------- */
+
+int wb_io_take_error(struct wb_session *session, struct wb_inode *inode)
+{
+    int r;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    r = inode->sync_error;
+    inode->sync_error = 0;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return r;
+}
+
+/* Nothing is written through a descriptor of a directory, and its lock is wanted to read it. */
+static bool is_written_through(const struct wb_io *io)
+{
+    return io->lower && !wb_inode_is_dir(io->lower->inode);
+}
+
+void wb_io_sync_begin(struct wb_session *session, struct wb_io *io)
+{
+    if (!is_written_through(io))
+        return;
+    pthread_mutex_lock(&io->lower->lock);
+    clear_written(session, io->lower);
+}
+
+int wb_io_sync_end(struct wb_session *session, struct wb_inode *inode, struct wb_handle *handle, struct wb_io *io,
+                   int r)
+{
+    int kept;
+
+    if (handle)
+        r = wb_handle_synced(session, handle, r);
+    if (is_written_through(io))
+        pthread_mutex_unlock(&io->lower->lock);
+    kept = wb_io_take_error(session, inode);
+    return r < 0 ? r : kept;
+}
