@@ -95,7 +95,7 @@ void wb_past_readlink(struct wb_session *session, fuse_req_t req, struct wb_node
  * Who may read a program can read its memory while it runs, and the kernel goes by the mode as it was: so whoever could
  * read it then executes it only if they may read it now.
  */
-static int may_open(struct wb_session *session, fuse_req_t req, struct wb_past_node *past, bool to_execute)
+static int may_open_file(struct wb_session *session, fuse_req_t req, struct wb_past_node *past, bool to_execute)
 {
     int r;
 
@@ -116,7 +116,7 @@ void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *no
     struct wb_past_handle *handle;
     int r;
 
-    r = may_open(session, req, past, fi->flags & WB_OPEN_FOR_EXEC);
+    r = may_open_file(session, req, past, fi->flags & WB_OPEN_FOR_EXEC);
     if (r == 0)
         r = S_ISREG(node->type) ? wb_past_content_open(session, past, uid, &content) : -EINVAL;
     if (r != 0) {
@@ -139,25 +139,73 @@ void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *no
         wb_past_handle_free(session, handle);
 }
 
+/*
+ * The handle of a request, or, if it came without one, that of the node, used until `put`. A file of which versions were
+ * deleted since it was read through this node means something else by now: as long as its content is open
+ * that is returned, and afterwards EIO. `anew`: a directory is read from the beginning.
+ */
+static int get_handle(struct wb_session *session, fuse_req_t req, struct wb_past_node *past, uint64_t fh, bool anew,
+                      struct wb_past_handle **ret)
+{
+    uid_t uid = fuse_req_ctx(req)->uid;
+    struct wb_past_content *content = NULL;
+    struct wb_past_handle *handle;
+    bool settled;
+    int r;
+
+    *ret = fh ? wb_past_handle_of(fh) : wb_past_kept_find(session, past);
+    if (fh)
+        return 0;
+    settled = wb_past_is_settled(session, past);
+    if (*ret && (settled || anew) && !wb_past_content_is_good((*ret)->content)) {
+        wb_past_kept_drop(session, past, *ret);
+        *ret = NULL;
+    }
+    if (*ret)
+        return 0;
+    if (!settled && past->was_kept && S_ISREG(past->node.type))
+        return -EIO;
+    r = wb_past_may_now(session, req, past->revision, R_OK);
+    if (r == 0)
+        r = wb_past_content_open(session, past, uid, &content);
+    if (r != 0)
+        return r;
+    handle = wb_past_handle_new_kept(session, past, content, uid);
+    if (!handle)
+        return -ENOMEM;
+    *ret = wb_past_kept_keep(session, past, handle);
+    return 0;
+}
+
+static void put_handle(struct wb_session *session, uint64_t fh, struct wb_past_handle *handle)
+{
+    if (!fh && handle)
+        wb_past_kept_put(session, handle);
+}
+
 void wb_past_release(struct wb_session *session, fuse_req_t req, struct wb_node *node,
                      struct fuse_file_info *fi)
 {
-    wb_past_handle_free(session, wb_past_handle_of(fi->fh));
+    if (fi->fh)
+        wb_past_handle_free(session, wb_past_handle_of(fi->fh));
     fuse_reply_err(req, 0);
 }
 
 void wb_past_read(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size,
                   off_t offset, struct fuse_file_info *fi)
 {
-    struct wb_file_view *view = wb_past_handle_of(fi->fh)->content->view;
     g_autofree char *buffer = wb_alloc_transfer(size);
+    struct wb_past_handle *handle = NULL;
     ssize_t n;
 
     if (!buffer) {
         fuse_reply_err(req, ENOMEM);
         return;
     }
-    n = wb_file_view_pread(view, buffer, size, (uint64_t)offset);
+    n = S_ISREG(node->type) ? get_handle(session, req, wb_past_of(node), fi->fh, false, &handle) : -EINVAL;
+    if (n == 0)
+        n = wb_file_view_pread(handle->content->view, buffer, size, (uint64_t)offset);
+    put_handle(session, fi->fh, handle);
     if (n < 0)
         fuse_reply_err(req, -wb_past_result(session, (int)n));
     else
@@ -167,6 +215,7 @@ void wb_past_read(struct wb_session *session, fuse_req_t req, struct wb_node *no
 void wb_past_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *node, off_t offset,
                    int whence, struct fuse_file_info *fi)
 {
+    struct wb_past_handle *handle = NULL;
     uint64_t found = 0;
     int r;
 
@@ -174,9 +223,10 @@ void wb_past_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *n
         fuse_reply_err(req, EINVAL);
         return;
     }
-    r = offset < 0 ? -ENXIO
-                   : wb_file_view_seek(wb_past_handle_of(fi->fh)->content->view, (uint64_t)offset, whence == SEEK_HOLE,
-                                       &found);
+    r = offset < 0 ? -ENXIO : get_handle(session, req, wb_past_of(node), fi->fh, false, &handle);
+    if (r == 0)
+        r = wb_file_view_seek(handle->content->view, (uint64_t)offset, whence == SEEK_HOLE, &found);
+    put_handle(session, fi->fh, handle);
     if (r < 0)
         fuse_reply_err(req, -wb_past_result(session, r));
     else
@@ -307,8 +357,7 @@ void wb_past_opendir(struct wb_session *session, fuse_req_t req, struct wb_node 
 void wb_past_releasedir(struct wb_session *session, fuse_req_t req, struct wb_node *node,
                         struct fuse_file_info *fi)
 {
-    wb_past_handle_free(session, wb_past_handle_of(fi->fh));
-    fuse_reply_err(req, 0);
+    wb_past_release(session, req, node, fi);
 }
 
 static ino_t node_ino(struct wb_node *node)
@@ -346,14 +395,20 @@ static const char *entry_at(const struct wb_session *session, struct wb_past_nod
 static void list(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
                  struct fuse_file_info *fi, bool plus)
 {
-    struct wb_past_handle *handle = wb_past_handle_of(fi->fh);
     g_autofree char *buffer = g_try_malloc(size);
+    struct wb_past_handle *handle = NULL;
     size_t used = 0;
     const char *name;
     struct stat st;
+    int r;
 
     if (!buffer || offset < 0) {
         fuse_reply_err(req, buffer ? EINVAL : ENOMEM);
+        return;
+    }
+    r = get_handle(session, req, wb_past_of(node), fi->fh, offset == 0, &handle);
+    if (r != 0) {
+        fuse_reply_err(req, -wb_past_result(session, r));
         return;
     }
     while ((name = entry_at(session, wb_past_of(node), handle->content->listing, offset, &st))) {
@@ -367,6 +422,7 @@ static void list(struct wb_session *session, fuse_req_t req, struct wb_node *nod
         used += length;
         offset++;
     }
+    put_handle(session, fi->fh, handle);
     fuse_reply_buf(req, buffer, used);
 }
 

@@ -138,12 +138,17 @@ static const char *entry_at(struct wb_past_node *node, const struct wb_past_hand
 void wb_snapdir_readdir(struct wb_session *session, fuse_req_t req, struct wb_past_node *node,
                         size_t size, off_t offset, struct fuse_file_info *fi, bool plus)
 {
-    struct wb_past_handle *handle = wb_past_handle_of(fi->fh);
+    struct wb_past_handle once = {0}, *handle = fi->fh ? wb_past_handle_of(fi->fh) : &once;
     g_autofree char *buffer = g_try_malloc(size);
     size_t used = 0;
     const char *name;
     ino_t ino;
-    int r = buffer ? refresh(session, node, handle, offset) : -ENOMEM;
+    int r = buffer ? 0 : -ENOMEM;
+
+    if (r == 0 && !fi->fh)
+        r = wb_snapdir_may(session, req, node, R_OK);
+    if (r == 0)
+        r = refresh(session, node, handle, offset);
 
     if (r < 0) {
         fuse_reply_err(req, -r);
@@ -161,5 +166,6 @@ void wb_snapdir_readdir(struct wb_session *session, fuse_req_t req, struct wb_pa
         used += length;
         offset++;
     }
+    once.snapshots = wb_snapdir_listing_free(once.snapshots);
     fuse_reply_buf(req, buffer, used);
 }

@@ -19,7 +19,8 @@ struct job {
     struct wb_node *node;
     struct fuse_file_info fi;
     size_t size;
-    unsigned command;
+    off_t offset;
+    unsigned command; /* or from where on lseek seeks */
     char name[]; /* "" if there is none */
 };
 
@@ -110,6 +111,72 @@ static void do_opendir(struct job *job)
 void wb_past_later_opendir(struct wb_session *session, fuse_req_t req, struct wb_node *node, struct fuse_file_info *fi)
 {
     later(&(struct job){.act = do_opendir, .session = session, .req = req, .node = node, .fi = *fi}, "");
+}
+
+/* Of what a handle or the node has open; without it the first request opens it. */
+static bool is_open(struct wb_session *session, struct wb_node *node, const struct fuse_file_info *fi)
+{
+    return fi->fh || !wb_past_of(node) || wb_past_kept_is(session, wb_past_of(node));
+}
+
+static void do_read(struct job *job)
+{
+    wb_past_read(job->session, job->req, job->node, job->size, job->offset, &job->fi);
+}
+
+void wb_past_later_read(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
+                        struct fuse_file_info *fi)
+{
+    if (is_open(session, node, fi))
+        wb_past_read(session, req, node, size, offset, fi);
+    else
+        later(&(struct job){.act = do_read, .session = session, .req = req, .node = node, .size = size,
+                            .offset = offset, .fi = *fi}, "");
+}
+
+static void do_lseek(struct job *job)
+{
+    wb_past_lseek(job->session, job->req, job->node, job->offset, (int)job->command, &job->fi);
+}
+
+void wb_past_later_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *node, off_t offset, int whence,
+                         struct fuse_file_info *fi)
+{
+    if (is_open(session, node, fi))
+        wb_past_lseek(session, req, node, offset, whence, fi);
+    else
+        later(&(struct job){.act = do_lseek, .session = session, .req = req, .node = node, .offset = offset,
+                            .command = (unsigned)whence, .fi = *fi}, "");
+}
+
+static void do_readdir(struct job *job)
+{
+    wb_past_readdir(job->session, job->req, job->node, job->size, job->offset, &job->fi);
+}
+
+void wb_past_later_readdir(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
+                           struct fuse_file_info *fi)
+{
+    if (is_open(session, node, fi))
+        wb_past_readdir(session, req, node, size, offset, fi);
+    else
+        later(&(struct job){.act = do_readdir, .session = session, .req = req, .node = node, .size = size,
+                            .offset = offset, .fi = *fi}, "");
+}
+
+static void do_readdirplus(struct job *job)
+{
+    wb_past_readdirplus(job->session, job->req, job->node, job->size, job->offset, &job->fi);
+}
+
+void wb_past_later_readdirplus(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size,
+                               off_t offset, struct fuse_file_info *fi)
+{
+    if (is_open(session, node, fi))
+        wb_past_readdirplus(session, req, node, size, offset, fi);
+    else
+        later(&(struct job){.act = do_readdirplus, .session = session, .req = req, .node = node, .size = size,
+                            .offset = offset, .fi = *fi}, "");
 }
 
 static void do_getxattr(struct job *job)

@@ -109,6 +109,39 @@ static void node_free(struct wb_past_node *node)
     g_free(node);
 }
 
+/* With the lock held: it is listed as kept no more. */
+static void unlist_kept(struct wb_past *past, struct wb_past_handle *handle)
+{
+    *(handle->newer ? &handle->newer->older : &past->kept_newest) = handle->older;
+    *(handle->older ? &handle->older->newer : &past->kept_oldest) = handle->newer;
+    past->kept--;
+    handle->kept = false;
+    handle->node->kept = NULL;
+}
+
+static void list_kept(struct wb_past *past, struct wb_past_handle *handle)
+{
+    handle->newer = NULL;
+    handle->older = past->kept_newest;
+    *(past->kept_newest ? &past->kept_newest->newer : &past->kept_oldest) = handle;
+    past->kept_newest = handle;
+    past->kept++;
+    handle->kept = true;
+    handle->node->kept = handle;
+}
+
+/* With the lock held: the node is freed. No request is under way for it. */
+static void close_kept(struct wb_past *past, struct wb_past_node *node)
+{
+    struct wb_past_handle *handle = node->kept;
+
+    if (!handle)
+        return;
+    unlist_kept(past, handle);
+    handle->next = past->closing;
+    past->closing = handle;
+}
+
 /* Frees a node that nobody has, and its parents likewise: a loop, for they may be thousands. Returns a
  * live parent whose reference the caller drops outside of the lock. */
 static struct wb_inode *unref_locked(struct wb_past *past, struct wb_past_node *node)
@@ -120,6 +153,7 @@ static struct wb_inode *unref_locked(struct wb_past *past, struct wb_past_node *
         if (g_hash_table_lookup(past->table, node) == node)
             g_hash_table_remove(past->table, node);
         unchain(past, node);
+        close_kept(past, node);
         node_free(node);
         if (inode)
             return inode;
@@ -127,6 +161,8 @@ static struct wb_inode *unref_locked(struct wb_past *past, struct wb_past_node *
     }
     return NULL;
 }
+
+static void close_handles(struct wb_session *session);
 
 void wb_past_unref(struct wb_session *session, struct wb_past_node *node)
 {
@@ -138,6 +174,7 @@ void wb_past_unref(struct wb_session *session, struct wb_past_node *node)
     inode = unref_locked(session->past, node);
     pthread_mutex_unlock(&session->past->lock);
     wb_inode_unref(session, inode);
+    close_handles(session);
 }
 
 /* `revision` NULL: a directory of snapshots. */
@@ -242,6 +279,7 @@ void wb_past_forget(struct wb_session *session, struct wb_node *node, uint64_t c
     }
     pthread_mutex_unlock(&session->past->lock);
     wb_inode_unref(session, inode);
+    close_handles(session);
 }
 
 /* With the lock held: a handle was opened (+1) or closed (-1) on it. */
@@ -261,11 +299,27 @@ static void handle_free(struct wb_session *session, struct wb_past_handle *handl
     g_free(handle);
 }
 
-struct wb_past_handle *wb_past_handle_new(struct wb_session *session, struct wb_past_node *node,
-                                          struct wb_past_content *content, uid_t uid)
+/* Those that close_kept left. */
+static void close_handles(struct wb_session *session)
+{
+    struct wb_past *past = session->past;
+    struct wb_past_handle *handle, *next;
+
+    if (!__atomic_load_n(&past->closing, __ATOMIC_RELAXED))
+        return;
+    pthread_mutex_lock(&past->lock);
+    handle = g_steal_pointer(&past->closing);
+    pthread_mutex_unlock(&past->lock);
+    for (; handle; handle = next) {
+        next = handle->next;
+        handle_free(session, handle);
+    }
+}
+
+struct wb_past_handle *wb_past_handle_new_kept(struct wb_session *session, struct wb_past_node *node,
+                                               struct wb_past_content *content, uid_t uid)
 {
     struct wb_past_handle *handle = g_try_new0(struct wb_past_handle, 1);
-    struct wb_past *past = session->past;
 
     if (!handle) {
         wb_past_content_close(session, content, uid);
@@ -274,6 +328,17 @@ struct wb_past_handle *wb_past_handle_new(struct wb_session *session, struct wb_
     handle->node = node;
     handle->content = content;
     handle->uid = uid;
+    return handle;
+}
+
+struct wb_past_handle *wb_past_handle_new(struct wb_session *session, struct wb_past_node *node,
+                                          struct wb_past_content *content, uid_t uid)
+{
+    struct wb_past_handle *handle = wb_past_handle_new_kept(session, node, content, uid);
+    struct wb_past *past = session->past;
+
+    if (!handle)
+        return NULL;
     pthread_mutex_lock(&past->lock);
     handle->next = past->handles;
     if (handle->next)
@@ -298,6 +363,98 @@ void wb_past_handle_free(struct wb_session *session, struct wb_past_handle *hand
     count_handle(handle->node, -1);
     pthread_mutex_unlock(&past->lock);
     handle_free(session, handle);
+}
+
+/* ---- kept ones ------------------------------------------------------------------------------- */
+
+/* A file takes three descriptors. */
+#define MAX_KEPT 32
+
+/* With the lock held: whoever uses it has its directories in use. */
+static struct wb_past_handle *begin_use(struct wb_past *past, struct wb_past_handle *handle)
+{
+    if (!handle)
+        return NULL;
+    handle->users++;
+    if (past->kept_newest != handle) {
+        unlist_kept(past, handle);
+        list_kept(past, handle);
+    }
+    for (struct wb_past_node *node = handle->node; node; node = wb_past_of(node->parent))
+        node->asked = g_get_monotonic_time();
+    return handle;
+}
+
+struct wb_past_handle *wb_past_kept_find(struct wb_session *session, struct wb_past_node *node)
+{
+    struct wb_past_handle *handle;
+
+    pthread_mutex_lock(&session->past->lock);
+    handle = begin_use(session->past, node->kept);
+    pthread_mutex_unlock(&session->past->lock);
+    return handle;
+}
+
+bool wb_past_kept_is(struct wb_session *session, struct wb_past_node *node)
+{
+    bool is;
+
+    pthread_mutex_lock(&session->past->lock);
+    is = node->kept;
+    pthread_mutex_unlock(&session->past->lock);
+    return is;
+}
+
+/* With the lock held. Returns the handle if it is to be freed, without the lock. */
+static struct wb_past_handle *end_keeping(struct wb_past *past, struct wb_past_handle *handle)
+{
+    if (handle->kept)
+        unlist_kept(past, handle);
+    return handle->users == 0 ? handle : NULL;
+}
+
+struct wb_past_handle *wb_past_kept_keep(struct wb_session *session, struct wb_past_node *node,
+                                         struct wb_past_handle *handle)
+{
+    struct wb_past *past = session->past;
+    struct wb_past_handle *other, *evicted = NULL;
+
+    pthread_mutex_lock(&past->lock);
+    other = node->kept;
+    if (!other) {
+        node->was_kept = true;
+        list_kept(past, handle);
+        if (past->kept > MAX_KEPT)
+            evicted = end_keeping(past, past->kept_oldest);
+        other = g_steal_pointer(&handle);
+    }
+    begin_use(past, other);
+    pthread_mutex_unlock(&past->lock);
+    if (handle)
+        handle_free(session, handle);
+    if (evicted)
+        handle_free(session, evicted);
+    return other;
+}
+
+void wb_past_kept_put(struct wb_session *session, struct wb_past_handle *handle)
+{
+    bool last;
+
+    pthread_mutex_lock(&session->past->lock);
+    last = --handle->users == 0 && !handle->kept;
+    pthread_mutex_unlock(&session->past->lock);
+    if (last)
+        handle_free(session, handle);
+}
+
+void wb_past_kept_drop(struct wb_session *session, struct wb_past_node *node, struct wb_past_handle *handle)
+{
+    pthread_mutex_lock(&session->past->lock);
+    if (node->kept == handle)
+        unlist_kept(session->past, handle);
+    pthread_mutex_unlock(&session->past->lock);
+    wb_past_kept_put(session, handle);
 }
 
 /* ---- as a whole ------------------------------------------------------------------------------ */
@@ -336,6 +493,13 @@ void wb_past_nodes_free(struct wb_session *session)
         past->handles = handle->next;
         handle_free(session, handle);
     }
+    while (past->kept_oldest) {
+        struct wb_past_handle *handle = past->kept_oldest;
+
+        unlist_kept(past, handle);
+        handle_free(session, handle);
+    }
+    close_handles(session);
     while (past->nodes) {
         struct wb_past_node *node = past->nodes;
 

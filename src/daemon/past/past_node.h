@@ -37,6 +37,8 @@ struct wb_past_node {
     uint64_t process;        /* whose: 0 where the time is absolute */
     uint32_t refs;           /* the kernel (1 for all), children, operations */
     uint32_t opened;         /* handles on it and on everything below */
+    struct wb_past_handle *kept; /* for requests without a handle, or NULL */
+    atomic_bool was_kept;    /* there was one at some time */
     int64_t asked;           /* monotonic: when it was last looked up */
     uint64_t generation;     /* of the history it was made from (vrm makes a new one) */
     int64_t instant;         /* what its name said, as long as that cannot mean anything else; else 0 */
@@ -53,6 +55,9 @@ struct wb_past_handle {
     struct wb_past_node *node;   /* the kernel's reference lasts as long */
     struct wb_past_content *content; /* a file or directory (past_open.h) */
     uid_t uid;                   /* who holds it */
+    bool kept;                   /* by the node, for requests that come without a handle */
+    unsigned users;              /* such requests under way */
+    struct wb_past_handle *newer, *older; /* in past->kept_*: kept ones */
     struct wb_snapdir_listing *snapshots; /* a directory of snapshots */
     struct wb_snapdir_listing *(*snapshots_free)(struct wb_snapdir_listing *);
 };
@@ -70,6 +75,9 @@ struct wb_past {
     GHashTable *table;
     struct wb_past_node *nodes;
     struct wb_past_handle *handles;
+    struct wb_past_handle *kept_newest, *kept_oldest;
+    unsigned kept;           /* how many */
+    struct wb_past_handle *closing; /* kept by nodes that were freed: to be freed without the lock */
     GHashTable *contents;    /* what is open, to be shared (past_open.h); under `lock` */
     uint64_t generation;
     int64_t pinned;          /* -o at=: of other moments, versions go without a word (store/tables/pins.h) */
@@ -141,6 +149,23 @@ void wb_past_unref(struct wb_session *session, struct wb_past_node *node);
 struct wb_past_handle *wb_past_handle_new(struct wb_session *session, struct wb_past_node *node,
                                           struct wb_past_content *content, uid_t uid);
 void wb_past_handle_free(struct wb_session *session, struct wb_past_handle *handle);
+/* The same, for wb_past_kept_keep: not listed, and counted on no node. */
+struct wb_past_handle *wb_past_handle_new_kept(struct wb_session *session, struct wb_past_node *node,
+                                               struct wb_past_content *content, uid_t uid);
+
+/*
+ * Requests that come without a handle share one that the node keeps. A few are kept, and the least recently used one is
+ * freed first. `find` returns it, used until `put`, or NULL. `keep` takes over a new one and returns it likewise, or the
+ * one that another request has made meanwhile.
+ */
+struct wb_past_handle *wb_past_kept_find(struct wb_session *session, struct wb_past_node *node);
+struct wb_past_handle *wb_past_kept_keep(struct wb_session *session, struct wb_past_node *node,
+                                         struct wb_past_handle *handle);
+void wb_past_kept_put(struct wb_session *session, struct wb_past_handle *handle);
+/* The node keeps it no longer. */
+void wb_past_kept_drop(struct wb_session *session, struct wb_past_node *node, struct wb_past_handle *handle);
+/* Whether the node keeps one. */
+bool wb_past_kept_is(struct wb_session *session, struct wb_past_node *node);
 
 static inline struct wb_past_handle *wb_past_handle_of(uint64_t fh)
 {

@@ -96,8 +96,7 @@ static struct wb_past_content *find(struct wb_past *past, const struct wb_past_n
     return content;
 }
 
-/* Whether an open now would get the same. */
-static bool is_good(struct wb_past_content *content)
+bool wb_past_content_is_good(struct wb_past_content *content)
 {
     return content->view ? wb_file_view_is_good(content->view) : wb_past_dir_is_good(content->listing);
 }
@@ -167,7 +166,7 @@ int wb_past_content_open(struct wb_session *session, struct wb_past_node *node, 
     struct wb_past_content *content = find(session->past, node);
     int r = 0;
 
-    if (content && !is_good(content)) {
+    if (content && !wb_past_content_is_good(content)) {
         pthread_mutex_lock(&session->past->lock);
         wb_past_contents_retire(session->past, &content->object);
         pthread_mutex_unlock(&session->past->lock);

@@ -26,6 +26,9 @@ int wb_past_content_open(struct wb_session *session, struct wb_past_node *node, 
                          struct wb_past_content **ret);
 void wb_past_content_close(struct wb_session *session, struct wb_past_content *content, uid_t uid);
 
+/* Whether an open now would get the same. */
+bool wb_past_content_is_good(struct wb_past_content *content);
+
 void wb_past_contents_init(struct wb_past *past);
 void wb_past_contents_deinit(struct wb_past *past);
 
