@@ -239,5 +239,5 @@ void wb_control_forget_name(struct wb_session *session, struct wb_inode *dir, co
 {
     fuse_lowlevel_notify_inval_entry(session->fuse, wb_node_ino(session, &dir->node), name,
                                      strlen(name));
-    wb_control_forget_attrs(session, dir);
+    wb_kcache_invalidate_listing(session, dir);
 }

@@ -15,13 +15,19 @@ struct doubt {
 
 double wb_kcache_timeout(const struct wb_session *session)
 {
-    return session->options->read_only ? 0 : WB_TIMEOUT;
+    return session->options->read_only ? 0 : session->timeout;
 }
 
 void wb_kcache_invalidate_attrs(struct wb_session *session, struct wb_inode *inode)
 {
     if (inode)
         fuse_lowlevel_notify_inval_inode(session->fuse, wb_node_ino(session, &inode->node), -1, 0);
+}
+
+void wb_kcache_invalidate_listing(struct wb_session *session, struct wb_inode *dir)
+{
+    /* Its pages are the listing, which is cached where no OPENDIR says otherwise. */
+    fuse_lowlevel_notify_inval_inode(session->fuse, wb_node_ino(session, &dir->node), session->no_open ? 0 : -1, 0);
 }
 
 static void end(struct wb_session *session)
@@ -105,7 +111,7 @@ void wb_kcache_invalidate_name(struct wb_session *session, struct wb_inode *dir,
 {
     struct doubt *doubt = g_try_new0(struct doubt, 1);
 
-    wb_kcache_invalidate_attrs(session, dir);
+    wb_kcache_invalidate_listing(session, dir);
     if (doubt) {
         doubt->ino = wb_node_ino(session, &dir->node);
         g_strlcpy(doubt->name, name, sizeof(doubt->name));

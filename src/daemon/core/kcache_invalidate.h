@@ -29,6 +29,9 @@ void wb_kcache_invalidate_attrs(struct wb_session *session, struct wb_inode *ino
  * and the invalidation waits for that. */
 void wb_kcache_invalidate_attrs_later(struct wb_session *session, struct wb_inode *inode);
 
+/* The listing of a directory, and its attributes: a name in it was changed, and not by a request of the kernel. */
+void wb_kcache_invalidate_listing(struct wb_session *session, struct wb_inode *dir);
+
 /*
  * The pages of the file from `offset` on, and its attributes. In a thread of its own: the kernel holds pages for as
  * long as it waits for requests, which may need the caller's thread.

@@ -76,7 +76,7 @@ void wb_lowers_drop(struct wb_session *session, struct wb_inode *inode);
 /* ---- for operations -------------------------------------------------------------------------- */
 
 void wb_lowers_init(struct wb_session *session, bool caches);
-/* Closes what wb_lowers_drop left. */
+/* Closes those that wb_lowers_drop took from their nodes. */
 void wb_lowers_close_dropped(struct wb_session *session);
 
 /* The node's descriptor of the first of these modes that it has, used until wb_lower_put, or NULL. */

@@ -66,6 +66,7 @@ struct wb_inode {
     pthread_mutex_t lock;      /* content and attributes of a file or directory, while they change */
     struct wb_handle *handles; /* open ones, newest first */
     struct wb_lower *lowers;   /* their descriptors, one for each mode; under nodes.lock */
+    atomic_bool append_only;   /* it was made so (chattr +a), after it was opened to write; by live/io.c */
     int sync_error;            /* of a descriptor that was closed, until fsync returns it; under nodes.lock */
     _Atomic uint64_t file_handle; /* checksum of the handle of its inode; 0: not known (live/io.c) */
     /* Content that is being changed (stage.h); under `lock`, but for whether there is one. */

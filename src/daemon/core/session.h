@@ -37,6 +37,8 @@
 /* For how long the kernel may cache names and attributes, in seconds, if the tree is changed through the kernel alone:
  * for the past, and by wb_kcache_timeout() for the present. */
 #define WB_TIMEOUT 86400.0
+/* With no_open, if bare SRC can be reached beside the mount: no open(2) looks whether it was changed there. */
+#define WB_TIMEOUT_BESIDE 1.0
 
 struct wb_compaction;
 struct wb_helper;
@@ -87,6 +89,8 @@ struct wb_session {
     bool by_close;     /* history=close: content is recorded in stages (stage.h) */
     int64_t moment;    /* what is shown (-o at=): WB_WHEN_PRESENT, or a T (moment.h) */
     char *inside;      /* at=: SRC is that directory of the tree; "" or NULL: its root */
+    bool no_open;      /* the kernel opens files and directories without a request (-o no_open) */
+    double timeout;    /* for how long the kernel may cache names and attributes of the present, in seconds */
     bool no_handles;   /* the kernel makes no file handles of our inodes (layers of a branch) */
     bool has_reserve;  /* of root's daemon: a part of the disk of SRC or the store may be kept for root */
     bool store_apart;  /* the store is not SRC/.wayback */
@@ -128,6 +132,7 @@ struct wb_session {
     const struct wb_request *pruner;
     struct wb_keeper *keeper;    /* keeper.h; NULL: nothing is forgotten by itself */
 
+    pthread_mutex_t writing_back; /* of one request at a time, which waits for others (ops_attr.c) */
     struct wb_helper *helper;    /* helper.h; NULL: root's daemon does not serve yet, or it is not root's */
     struct fuse_session *fuse;
     struct wb_session_threads threads;

@@ -16,7 +16,9 @@
 /* So many descriptors at most are closed to make room for one. */
 #define EVICTIONS 4
 
-/* What must stay open is kept from those that cannot be opened again for now. */
+/* So many are looked at to find one. */
+#define LOOKS 32
+/* Descriptors of files that cannot be opened again, as their mode is, leave room for so many that must stay open. */
 #define HARD_ROOM 16
 
 /* ---- eviction -------------------------------------------------------------------------------- */
@@ -45,25 +47,31 @@ static bool opens_again(const struct wb_lower *lower)
 }
 
 /* With nodes.lock held: the least recently used one that may be closed, or NULL. `any`: also if it cannot be opened
- * again as long as the file's mode is what it is. */
-static struct wb_lower *find_victim(const struct wb_session *session, bool any)
+ * again as long as the file's mode is what it is. One that must stay open is looked at later again. */
+static struct wb_lower *find_victim(struct wb_session *session, bool any)
 {
-    struct wb_lower *lower = session->lowers.oldest;
+    struct wb_lowers *lowers = &session->lowers;
 
-    while (lower && (is_only_way(session, lower->inode) || (!any && !opens_again(lower))))
-        lower = lower->newer;
-    return lower;
+    for (unsigned i = 0; i < LOOKS && lowers->oldest; i++) {
+        struct wb_lower *lower = lowers->oldest;
+
+        if (!is_only_way(session, lower->inode) && (any || opens_again(lower)))
+            return lower;
+        wb_lower_use(session, lower);
+        wb_lower_release(session, lower);
+    }
+    return NULL;
 }
 
 /* With nodes.lock held. */
-static struct wb_lower *choose_victim(const struct wb_session *session)
+static struct wb_lower *choose_victim(struct wb_session *session)
 {
     const struct wb_lowers *lowers = &session->lowers;
     struct wb_lower *lower = NULL;
 
     if (lowers->count >= lowers->max)
         lower = find_victim(session, false);
-    if (!lower && lowers->count + HARD_ROOM >= lowers->limit)
+    if (!lower && lowers->count >= MIN(2 * lowers->max, lowers->limit) - HARD_ROOM)
         lower = find_victim(session, true);
     return lower;
 }
@@ -190,7 +198,7 @@ static uint64_t handle_of(int fd)
 
 /*
  * Number and birth of the inode were compared (access.c). Births fall on ticks of a coarse clock, so a file that was
- * removed past the mount and made again within one could pass for the former: the generation tells them apart.
+ * removed past the mount and made again within one could pass for the former: the generation differs.
  * A removed file may be another inode by now, if the store was moved to another file system.
  */
 static int verify(struct wb_inode *inode, int fd)
@@ -202,7 +210,7 @@ static int verify(struct wb_inode *inode, int fd)
     return -ESTALE;
 }
 
-int wb_io_keep(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd)
+int wb_io_keep(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, struct fuse_file_info *fi)
 {
     struct wb_lower *lower;
     int r = verify(inode, fd);
@@ -212,9 +220,26 @@ int wb_io_keep(struct wb_session *session, fuse_req_t req, struct wb_inode *inod
         return r;
     }
     r = wb_lower_add(session, inode, fd, fuse_req_ctx(req)->uid, true, &lower);
-    if (r == 0)
-        wb_lower_put(session, lower, false);
-    return r;
+    if (r < 0)
+        return r;
+    wb_lower_put(session, lower, false);
+    fi->fh = 0;
+    fi->keep_cache = 1;
+    fi->noflush = 1;
+    return 0;
+}
+
+void wb_io_before_chmod(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, mode_t mode)
+{
+    struct wb_io io;
+
+    if (!session->lowers.caches || session->is_root || !S_ISREG(inode->node.type) ||
+        (mode & (S_IRUSR | S_IWUSR)) == (S_IRUSR | S_IWUSR))
+        return;
+    if (wb_io_write(session, req, inode, NULL, &io) < 0 && wb_io_read(session, req, inode, NULL, 0, &io) < 0)
+        return;
+    io.writes = false;
+    wb_io_put(session, &io);
 }
 
 /* Takes over `fd` or its error. */
@@ -271,8 +296,10 @@ int wb_io_write(struct wb_session *session, fuse_req_t req, struct wb_inode *ino
     if (take_handle(handle, ret))
         return 0;
     ret->writes = true;
-    if (find(session, inode, both, 1, ret))
+    if (find(session, inode, both, 1, ret)) {
+        ret->appends = inode->append_only;
         return 0;
+    }
     wb_io_make_room(session);
     fd = wb_access_open(session, inode, O_RDWR);
     if (fd == -EACCES) {

@@ -41,8 +41,8 @@ int wb_io_sync(struct wb_session *session, fuse_req_t req, struct wb_inode *inod
 void wb_io_put(struct wb_session *session, struct wb_io *io);
 
 /*
- * Around a sync through the descriptor: `end` gets its result and returns the one for the caller, who gets errors of
- * descriptors that were closed meanwhile as well. Each such error is returned once, to the first who asks.
+ * Around a sync through the descriptor: `end` gets its result and returns the one for the caller, including errors of
+ * descriptors that were closed meanwhile. Each such error is returned once, to the first caller.
  */
 void wb_io_sync_begin(struct wb_session *session, struct wb_io *io);
 int wb_io_sync_end(struct wb_session *session, struct wb_inode *inode, struct wb_handle *handle, struct wb_io *io,
@@ -51,9 +51,13 @@ int wb_io_sync_end(struct wb_session *session, struct wb_inode *inode, struct wb
 /* An error that no sync has returned yet, or 0. */
 int wb_io_take_error(struct wb_session *session, struct wb_inode *inode);
 
-/* Closes cached descriptors, the least recently used first, until there is room for another one. What was written
- * through one is written back before; an error of that is kept with the node. */
+/* Closes cached descriptors, the least recently used first, until there is room for another one. Bytes written
+ * through one are written back before; an error of that is kept with the node. */
 void wb_io_make_room(struct wb_session *session);
 
-/* A new file or directory is open: its descriptor, taken over, is cached. 0 or -errno. */
-int wb_io_keep(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd);
+/* A new file is open, and the kernel gets no handle of it: its descriptor, taken over, is cached. 0 or -errno. */
+int wb_io_keep(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, struct fuse_file_info *fi);
+
+/* The mode is about to change to `mode`. If that forbids to read or write the file, which may be open so, it is opened
+ * while that is possible. */
+void wb_io_before_chmod(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, mode_t mode);

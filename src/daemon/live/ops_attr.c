@@ -64,7 +64,8 @@ static int set_size_by_name(struct wb_session *session, fuse_req_t req, struct w
 static int set_size(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,
                     off_t size, int to_set)
 {
-    bool stamp = to_set & FUSE_SET_ATTR_MTIME;
+    /* Without ATOMIC_O_TRUNC, an open with O_TRUNC looks like truncate(2), and is far more frequent. */
+    bool stamp = to_set & FUSE_SET_ATTR_MTIME || (session->no_open && size == 0);
     bool kill_suidgid = to_set & FUSE_SET_ATTR_KILL_SUID;
     struct wb_io io;
     int r;
@@ -208,6 +209,8 @@ void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *
     struct stat st;
     int r = 0, rest = to_set;
 
+    if (to_set & FUSE_SET_ATTR_MODE)
+        wb_io_before_chmod(session, req, inode, attr->st_mode);
     if (to_set & FUSE_SET_ATTR_SIZE) {
         r = set_size(session, req, inode, handle, attr->st_size, to_set);
         /* The time it came with has been set by it. */
@@ -500,6 +503,19 @@ static int wait_for_writers(struct wb_session *session, struct wb_inode *inode)
     return -EBUSY;
 }
 
+/*
+ * Without OPEN the writers are not known: bytes that mappings have changed by now are written back. The kernel sends
+ * WRITE and waits, so only one thread may wait for it.
+ */
+static int write_mapped(struct wb_session *session, struct wb_inode *inode)
+{
+    if (pthread_mutex_trylock(&session->writing_back) != 0)
+        return -EBUSY;
+    fuse_lowlevel_notify_inval_inode(session->fuse, wb_node_ino(session, &inode->node), 0, 0);
+    pthread_mutex_unlock(&session->writing_back);
+    return 0;
+}
+
 static int check(const struct wb_mutation *mutation, fuse_req_t req, const struct wb_flags *old,
                  const struct wish *wish)
 {
@@ -557,13 +573,15 @@ void wb_op_set_flags(struct wb_session *session, fuse_req_t req, struct wb_inode
     int r = wish_of(command, in, size, &wish);
 
     if (r == 0 && wish.flags & FS_IMMUTABLE_FL)
-        r = wait_for_writers(session, inode);
+        r = session->no_open ? write_mapped(session, inode) : wait_for_writers(session, inode);
     if (r == 0) {
         fd = wb_access_open(session, inode, O_RDONLY);
         r = fd < 0 ? fd : wb_mutation_lock(&mutation, session, req, inode, fd);
     }
     if (r == 0) {
         r = set(&mutation, req, &wish);
+        if (r == 0)
+            inode->append_only = wish.flags & FS_APPEND_FL;
         wb_mutation_unlock(&mutation);
     }
     /* The kernel does not know that this moves the change time. */

@@ -170,6 +170,8 @@ void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, struct wb
     r = wb_io_read(session, req, in, from, 0, &source);
     if (r == 0)
         r = wb_io_write(session, req, out, to, &target);
+    if (r == 0 && target.lower && target.appends)
+        r = -EPERM;
     /* Only the destination is locked: two copies crosswise must not wait for each other. */
     if (r == 0)
         r = wb_mutation_lock(&mutation, session, req, out, target.fd);
@@ -459,6 +461,7 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_inode *ino
 
 void wb_op_release(struct wb_session *session, fuse_req_t req, struct wb_handle *handle)
 {
+    /* Of a CREATE before the kernel had learned that there are no handles. */
     if (!handle) {
         fuse_reply_err(req, 0);
         return;
@@ -579,14 +582,14 @@ static bool syncs_itself(const struct fuse_file_info *fi)
     return fi->flags & O_DIRECT && fi->flags & (O_SYNC | O_DSYNC);
 }
 
-/* What of a write is to be done, with the lock of the mutation. Returns the bytes written or -errno. */
+/* The write itself, with the lock of the mutation. Returns the bytes written or -errno. */
 static ssize_t write_mutation(struct wb_mutation *mutation, fuse_req_t req, const struct wb_io *io,
                               struct wb_handle *handle, const char *data, size_t size, off_t from,
                               const struct fuse_file_info *fi)
 {
     bool mapped = fi->writepage;
 
-    /* A handle that appends was opened by a caller who appends. */
+    /* A handle that appends was opened by a caller that appends. */
     if (io->appends && (from != mutation->st.st_size || (io->lower && !(fi->flags & O_APPEND))))
         return -EPERM;
     if (mapped && wb_keeper_has_spent(mutation->session, mutation->st.st_uid))

@@ -8,6 +8,7 @@
 #include "daemon/core/below.h"
 #include "daemon/core/kcache_invalidate.h"
 #include "daemon/keeper/enospc_retry.h"
+#include "daemon/live/io.h"
 #include "daemon/live/mutation.h"
 #include "daemon/live/ops.h"
 #include "daemon/live/recording.h"
@@ -399,8 +400,9 @@ static void reply_created(struct birth *birth, fuse_req_t req, const char *name,
         inode->no_privileges = !(entry.attr.st_mode & (S_ISUID | S_ISGID));
     }
     if (r == 0) {
-        r = wb_handle_opened(session, req, inode, fd, true, fi);
-        if (r == 0)
+        r = session->no_open ? wb_io_keep(session, req, inode, fd, fi)
+                             : wb_handle_opened(session, req, inode, fd, true, fi);
+        if (r == 0 && !session->no_open)
             atomic_store(&wb_handle_of_request(fi)->changed, true);
         if (r < 0) {
             wb_inode_forget(session, inode, 1);
@@ -431,6 +433,7 @@ void wb_op_create(struct wb_session *session, fuse_req_t req, struct wb_inode *d
     struct birth birth;
     int r, fd = -1;
 
+    wb_io_make_room(session);
     r = wb_shares_room(&session->shares, WB_SHARE_FDS, fuse_req_ctx(req)->uid, 1);
     if (r == 0)
         r = birth_begin(&birth, session, req, dir, name, S_IFREG | mode, WB_OP_CREATE);
@@ -452,6 +455,7 @@ void wb_op_tmpfile(struct wb_session *session, fuse_req_t req, struct wb_inode *
     struct birth birth;
     int r, fd = -1;
 
+    wb_io_make_room(session);
     r = wb_shares_room(&session->shares, WB_SHARE_FDS, fuse_req_ctx(req)->uid, 1);
     if (r == 0)
         r = birth_begin(&birth, session, req, dir, NULL, S_IFREG | mode, WB_OP_CREATE);

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "daemon/keeper/enospc_retry.h"
 #include "daemon/options/config_file.h"
+#include "daemon/system/report.h"
 #include "policy/config.h"
 #include "store/log/log.h"
 #include <errno.h>
@@ -15,6 +16,7 @@
 void wb_recording_set(struct wb_session *session, struct wb_recording_rules *rules)
 {
     struct wb_recording_state *state = &session->rules;
+    bool closes = false;
 
     pthread_mutex_lock(&state->lock);
     wb_recording_rules_deinit(&state->rules);
@@ -24,10 +26,14 @@ void wb_recording_set(struct wb_session *session, struct wb_recording_rules *rul
         const struct wb_path_rule *rule = g_ptr_array_index(state->rules.list, i);
 
         if (rule->setting == WB_RECORDING_CLOSE)
-            atomic_store(&state->closes, true);
+            closes = true;
         if (rule->setting == WB_RECORDING_NONE)
             atomic_store(&state->leaves_out, true);
     }
+    if (closes && session->options->no_open)
+        wb_log_msg("wayback.conf: history=close has no effect with no_open; every change is recorded");
+    else if (closes)
+        atomic_store(&state->closes, true);
     atomic_store(&state->any, state->rules.list != NULL);
     atomic_fetch_add(&state->generation, 1);
     pthread_mutex_unlock(&state->lock);

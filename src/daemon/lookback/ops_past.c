@@ -140,9 +140,9 @@ void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *no
 }
 
 /*
- * The handle of a request, or, if it came without one, that of the node, used until `put`. A file of which versions were
- * deleted since it was read through this node means something else by now: as long as its content is open
- * that is returned, and afterwards EIO. `anew`: a directory is read from the beginning.
+ * The handle of a request, or, if it came without one, that of the node, used until `put`. If versions of a file were
+ * deleted since it was read through this node, the node means something else by now: its content is returned as long as
+ * it is open, and afterwards EIO. `anew`: a directory is read from the beginning.
  */
 static int get_handle(struct wb_session *session, fuse_req_t req, struct wb_past_node *past, uint64_t fh, bool anew,
                       struct wb_past_handle **ret)

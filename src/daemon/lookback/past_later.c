@@ -113,7 +113,7 @@ void wb_past_later_opendir(struct wb_session *session, fuse_req_t req, struct wb
     later(&(struct job){.act = do_opendir, .session = session, .req = req, .node = node, .fi = *fi}, "");
 }
 
-/* Of what a handle or the node has open; without it the first request opens it. */
+/* Whether a handle or the node has it open; if not, the first request opens it. */
 static bool is_open(struct wb_session *session, struct wb_node *node, const struct fuse_file_info *fi)
 {
     return fi->fh || !wb_past_of(node) || wb_past_kept_is(session, wb_past_of(node));

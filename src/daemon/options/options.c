@@ -63,6 +63,8 @@ static const char help_text[] =
     "                     user_allow_other in /etc/fuse.conf)\n"
     "     allow_root      give root access\n"
     "     auto_remount    mount again if the daemon dies (not with -f)\n"
+    "     no_open         for mounts of one user: the kernel opens and lists without asking\n"
+    "                     the daemon, so reading what it has cached costs no messages\n"
     "     io_uring        with history=none: FUSE over io_uring, if kernel and libfuse\n"
     "                     support it\n"
     "     landlock        root's daemon can open files in SRC and the store only; vstore\n"
@@ -254,6 +256,8 @@ static int take_word(struct wb_options *options, const char *word, struct wb_err
         options->nonempty = true;
     } else if (strcmp(word, "new_history") == 0) {
         options->new_history = true;
+    } else if (strcmp(word, "no_open") == 0) {
+        options->no_open = true;
     } else if (strcmp(word, "ro") == 0) {
         options->read_only = true;
     } else if (strcmp(word, "rw") == 0) {
@@ -326,6 +330,25 @@ static int take_paths(struct wb_options *options, int count, char **paths, struc
     options->source = g_strdup(paths[0]);
     options->mountpoint = g_strdup(count == 2 ? paths[1] : paths[0]);
     return 0;
+}
+
+/* Without OPEN and RELEASE the users of a file are not known, nor when they close it. */
+static int check_no_open(const struct wb_options *options, struct wb_error *why)
+{
+    const char *other = options->allow_other                          ? "allow_other"
+                        : options->by_close                           ? "history=close"
+                        : options->at                                 ? "at=TIME"
+                        : options->branch                             ? "branch=DIR"
+                        : strstr(options->fuse->str, "io_uring")      ? "io_uring"
+                                                                      : NULL;
+    const char *reason = options->allow_other ? "it is for mounts of one user"
+                         : options->by_close  ? "no message says when a file is closed"
+                                              : "they were not tested together";
+
+    return options->no_open && other
+               ? wb_error_set(why, -EINVAL, "no_open and %s exclude each other (%s); leave one of them out", other,
+                              reason)
+               : 0;
 }
 
 /* What contradicts itself; known only when everything was read. */
@@ -439,6 +462,8 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
     }
     if (r == 0)
         r = take_paths(options, argc - optind, argv + optind, why);
+    if (r == 0)
+        r = check_no_open(options, why);
     return r < 0 ? r : check_moment(options, why);
 }
 

@@ -38,6 +38,7 @@ struct wb_options {
     bool lets_through; /* onfull=continue */
     bool prunes;      /* onfull=prune */
     bool allow_other;
+    bool no_open;     /* the kernel is asked to open files without a request */
     bool noatime, nodiratime; /* reading does not move the access times of SRC */
     enum wb_permit suid, dev, exec;
     enum wb_snapdir_mode snapdir;

@@ -370,7 +370,7 @@ void wb_past_handle_free(struct wb_session *session, struct wb_past_handle *hand
 /* A file takes three descriptors. */
 #define MAX_KEPT 32
 
-/* With the lock held: whoever uses it has its directories in use. */
+/* With the lock held: its directories are in use as well. */
 static struct wb_past_handle *begin_use(struct wb_past *past, struct wb_past_handle *handle)
 {
     if (!handle)
@@ -470,8 +470,11 @@ void wb_past_renew(struct wb_session *session)
     past->generation++;
     wb_past_contents_retire(past, NULL);
     g_hash_table_iter_init(&iter, past->table);
-    while (g_hash_table_iter_next(&iter, &node, NULL))
+    while (!session->no_open && g_hash_table_iter_next(&iter, &node, NULL))
         g_ptr_array_add(nodes, node);
+    /* Without OPENDIR the kernel caches the listings of all of them. */
+    for (struct wb_past_node *each = past->nodes; session->no_open && each; each = each->next)
+        g_ptr_array_add(nodes, each);
     pthread_mutex_unlock(&past->lock);
     /* Numbers only: should one be forgotten meanwhile, the kernel knows it no more and says so. */
     for (guint i = 0; i < nodes->len; i++)

@@ -155,8 +155,8 @@ struct wb_past_handle *wb_past_handle_new_kept(struct wb_session *session, struc
 
 /*
  * Requests that come without a handle share one that the node keeps. A few are kept, and the least recently used one is
- * freed first. `find` returns it, used until `put`, or NULL. `keep` takes over a new one and returns it likewise, or the
- * one that another request has made meanwhile.
+ * freed first. `find` returns it, used until `put`, or NULL. `keep` takes over a new one and returns it likewise, or
+ * the one that another request has made meanwhile.
  */
 struct wb_past_handle *wb_past_kept_find(struct wb_session *session, struct wb_past_node *node);
 struct wb_past_handle *wb_past_kept_keep(struct wb_session *session, struct wb_past_node *node,

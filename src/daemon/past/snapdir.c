@@ -2,6 +2,8 @@
 /* What a directory of snapshots lists. */
 #include "daemon/past/snapdir.h"
 
+#include "base/checksum.h"
+#include "daemon/past/pages.h"
 #include "daemon/core/entry.h"
 #include "store/tables/snapshots.h"
 #include <errno.h>
@@ -46,13 +48,31 @@ static int at_snapshot(struct wb_session *session, struct wb_revision *dir, cons
     return 0;
 }
 
+/* Of all snapshots, and of deletions from the history. */
+static uint64_t checksum_of(struct wb_session *session, const struct wb_snapshots *all)
+{
+    uint64_t words[4] = {wb_pages_generation(session->past)};
+
+    for (size_t i = 0; all && i < all->count; i++) {
+        words[1] = (uint64_t)all->list[i].when;
+        words[2] = wb_checksum(all->list[i].name, strlen(all->list[i].name));
+        words[3] = wb_checksum(words, sizeof(uint64_t) * 3);
+        words[0] = words[3];
+    }
+    return words[0];
+}
+
 int64_t wb_snapdir_changed(struct wb_session *session)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
+    int64_t changed = session->store->header.created;
 
-    if (wb_snapshots_get(session->store, &all) < 0 || all->count == 0)
-        return session->store->header.created;
-    return all->list[all->count - 1].when;
+    if (wb_snapshots_get(session->store, &all) == 0 && all->count > 0)
+        changed = all->list[all->count - 1].when;
+    if (!session->no_open)
+        return changed;
+    /* The kernel caches the listing until this time is another one: it has to differ after a deletion, too. */
+    return changed - changed % WB_WHEN_SECOND + (int64_t)(checksum_of(session, all) % WB_WHEN_SECOND);
 }
 
 /* ---- the listing ----------------------------------------------------------------------------- */

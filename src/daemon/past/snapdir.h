@@ -27,7 +27,8 @@ bool wb_snapdir_is(const struct wb_session *session, const char *name);
 
 /* ---- what it lists (snapdir.c)  --------------------------------------------------------------- */
 
-/* When something in it changed last, as far as that is known: the newest snapshot. */
+/* When something in it changed last, as far as that is known: the newest snapshot. With no_open, to the second, and
+ * another time after each change. */
 int64_t wb_snapdir_changed(struct wb_session *session);
 
 /* What is listed, oldest snapshot first. */

@@ -102,7 +102,9 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     WB_NODE(ino);
     bool changes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC);
 
-    if (changes && (!wb_inode_of(node) || session->options->read_only))
+    if (session->no_open)
+        fuse_reply_err(req, ENOSYS);
+    else if (changes && (!wb_inode_of(node) || session->options->read_only))
         fuse_reply_err(req, EROFS);
     else
         ops->open(session, req, node, fi);
@@ -126,7 +128,10 @@ static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     WB_NODE(ino);
 
-    ops->flush(session, req, node, fi);
+    if (session->no_open)
+        fuse_reply_err(req, ENOSYS);
+    else
+        ops->flush(session, req, node, fi);
 }
 
 static void do_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
@@ -147,7 +152,10 @@ static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
     WB_NODE(ino);
 
-    ops->opendir(session, req, node, fi);
+    if (session->no_open)
+        fuse_reply_err(req, ENOSYS);
+    else
+        ops->opendir(session, req, node, fi);
 }
 
 static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)

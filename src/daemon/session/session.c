@@ -347,6 +347,7 @@ static void init_locks(struct wb_session *session)
     pthread_rwlockattr_destroy(&attr);
     pthread_mutex_init(&session->sync_lock, NULL);
     pthread_mutex_init(&session->prune_lock, NULL);
+    pthread_mutex_init(&session->writing_back, NULL);
     pthread_mutex_init(&session->threads.lock, NULL);
     pthread_mutex_init(&session->rules.lock, NULL);
     session->rules.generation = 1;
@@ -378,6 +379,7 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options, s
     int r;
 
     session->moment = WB_WHEN_PRESENT;
+    session->timeout = WB_TIMEOUT;
     session->options = options;
     session->src_fd = session->point_fd = -1;
     session->is_root = geteuid() == 0;
@@ -450,6 +452,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     pthread_mutex_destroy(&session->sync_lock);
     session->prune = wb_prune_free(session->prune);
     pthread_mutex_destroy(&session->prune_lock);
+    pthread_mutex_destroy(&session->writing_back);
     pthread_mutex_destroy(&session->threads.lock);
     wb_recording_deinit(session);
     pthread_mutex_destroy(&session->rules.lock);
@@ -464,6 +467,29 @@ struct wb_session *wb_session_free(struct wb_session *session)
 }
 
 /* ---- what the kernel is asked for ------------------------------------------------------------ */
+
+/*
+ * The kernel stops sending OPEN, OPENDIR and FLUSH when they are answered with ENOSYS. An open with O_TRUNC comes as
+ * SETATTR then. No open(2) drops the pages of a file that was changed below, so the kernel compares the attributes
+ * before it uses them.
+ */
+static void negotiate_no_open(struct wb_session *session, struct fuse_conn_info *conn)
+{
+    if (!session->options->no_open)
+        return;
+    if (!fuse_get_feature_flag(conn, FUSE_CAP_NO_OPEN_SUPPORT) ||
+        !fuse_get_feature_flag(conn, FUSE_CAP_NO_OPENDIR_SUPPORT)) {
+        wb_log_msg("no_open has no effect: this kernel asks the daemon for each open (Linux 5.1 or later does not)");
+        return;
+    }
+    session->no_open = true;
+    wb_lowers_init(session, true);
+    fuse_unset_feature_flag(conn, FUSE_CAP_ATOMIC_O_TRUNC);
+    fuse_unset_feature_flag(conn, FUSE_CAP_EXPLICIT_INVAL_DATA);
+    fuse_set_feature_flag(conn, FUSE_CAP_AUTO_INVAL_DATA);
+    if (strcmp(session->source, session->mountpoint) != 0)
+        session->timeout = WB_TIMEOUT_BESIDE;
+}
 
 void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *conn)
 {
@@ -480,6 +506,7 @@ void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *con
      * arrive one by one, as they are made, because each is a version. */
     fuse_unset_feature_flag(conn, FUSE_CAP_AUTO_INVAL_DATA);
     fuse_unset_feature_flag(conn, FUSE_CAP_WRITEBACK_CACHE);
+    negotiate_no_open(session, conn);
     /* An overlay finds what a file was copied from by its handle. The one of a FUSE inode leads, once the names are
      * forgotten, to an inode without a name, and the file cannot be opened any more (ESTALE). */
     session->no_handles = session->options->plain && fuse_set_feature_flag(conn, FUSE_CAP_NO_EXPORT_SUPPORT);
