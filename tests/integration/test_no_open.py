@@ -486,6 +486,23 @@ def test_the_past_of_many_files_open_at_once(few):
     os.close(fd)
 
 
+def test_when_nothing_can_be_closed_nothing_is_created(few):
+    """Files without a name take all descriptors: the next open fails, and has made nothing."""
+    fds = []
+    with pytest.raises(OSError) as caught:
+        for _ in range(DESCRIPTORS):
+            fds.append(os.open(few.path, os.O_RDWR | os.O_TMPFILE, 0o600))
+    assert caught.value.errno == errno.EMFILE and len(fds) > 300
+    with pytest.raises(OSError) as caught:
+        os.open(few.path / "f", os.O_WRONLY | os.O_CREAT)
+    assert caught.value.errno == errno.EMFILE
+    assert not (few.source / "f").exists()
+    for fd in fds:
+        os.close(fd)
+    (few.path / "f").write_bytes(b"x")
+    assert (few.path / "f").read_bytes() == b"x"
+
+
 # ---- directories ---------------------------------------------------------------------------------
 
 

@@ -128,6 +128,8 @@ void wb_lower_detach(struct wb_session *session, struct wb_lower *lower)
 {
     unlist_idle(&session->lowers, lower);
     unlink_lower(lower);
+    if (!lower->cached)
+        return;
     session->lowers.count--;
     wb_shares_release(&session->shares, &lower->holders, WB_SHARE_FDS, lower->uid, 1);
 }

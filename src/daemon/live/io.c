@@ -142,10 +142,18 @@ static bool evict(struct wb_session *session)
     return true;
 }
 
-void wb_io_make_room(struct wb_session *session)
+int wb_io_make_room(struct wb_session *session)
 {
-    for (int i = 0; session->lowers.caches && i < EVICTIONS && evict(session); i++)
+    bool full;
+
+    if (!session->lowers.caches)
+        return 0;
+    for (int i = 0; i < EVICTIONS && evict(session); i++)
         ;
+    pthread_mutex_lock(&session->nodes.lock);
+    full = session->lowers.count >= session->lowers.limit;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return full ? -EMFILE : 0;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

@@ -52,8 +52,9 @@ int wb_io_sync_end(struct wb_session *session, struct wb_inode *inode, struct wb
 int wb_io_take_error(struct wb_session *session, struct wb_inode *inode);
 
 /* Closes cached descriptors, the least recently used first, until there is room for another one. Bytes written
- * through one are written back before; an error of that is kept with the node. */
-void wb_io_make_room(struct wb_session *session);
+ * through one are written back before; an error of that is kept with the node. 0, or -EMFILE:
+ * all that are left must stay open. */
+int wb_io_make_room(struct wb_session *session);
 
 /* A new file is open, and the kernel gets no handle of it: its descriptor, taken over, is cached. 0 or -errno. */
 int wb_io_keep(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, struct fuse_file_info *fi);

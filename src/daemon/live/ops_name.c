@@ -433,8 +433,9 @@ void wb_op_create(struct wb_session *session, fuse_req_t req, struct wb_inode *d
     struct birth birth;
     int r, fd = -1;
 
-    wb_io_make_room(session);
-    r = wb_shares_room(&session->shares, WB_SHARE_FDS, fuse_req_ctx(req)->uid, 1);
+    r = wb_io_make_room(session);
+    if (r == 0)
+        r = wb_shares_room(&session->shares, WB_SHARE_FDS, fuse_req_ctx(req)->uid, 1);
     if (r == 0)
         r = birth_begin(&birth, session, req, dir, name, S_IFREG | mode, WB_OP_CREATE);
     if (r == 0) {
@@ -455,8 +456,9 @@ void wb_op_tmpfile(struct wb_session *session, fuse_req_t req, struct wb_inode *
     struct birth birth;
     int r, fd = -1;
 
-    wb_io_make_room(session);
-    r = wb_shares_room(&session->shares, WB_SHARE_FDS, fuse_req_ctx(req)->uid, 1);
+    r = wb_io_make_room(session);
+    if (r == 0)
+        r = wb_shares_room(&session->shares, WB_SHARE_FDS, fuse_req_ctx(req)->uid, 1);
     if (r == 0)
         r = birth_begin(&birth, session, req, dir, NULL, S_IFREG | mode, WB_OP_CREATE);
     if (r == 0) {
