@@ -13,6 +13,7 @@
  *   2. inode->lock of the files that a change touches, in the order of their addresses
  *   3. nodes.lock, short: the table, every node's parent, name, handles and counters
  *   4. dirfds.lock, shares.lock, shorter
+ * The lock of a descriptor (lower.h) is taken before 1 for a file (fsync(2) without a handle), last for a directory.
  * A caller that needs a descriptor of a node gets it before it takes ns_lock, which access.h may take.
  */
 
