@@ -81,7 +81,8 @@ class Bench:
         tree.mkdir(exist_ok=True)
         point.mkdir(exist_ok=True)
         point.with_name(name + ".log").unlink(missing_ok=True)
-        mount = Mount(self.programs, tree, point, ["allow_other", *self.options])
+        others = [] if "no_open" in self.options else ["allow_other"]
+        mount = Mount(self.programs, tree, point, [*others, *self.options])
         mount.start()
         self.mounts.append(mount)
         conf = mount.store() / "wayback.conf"

@@ -14,6 +14,7 @@ import re
 import resource
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -21,6 +22,13 @@ import pytest
 
 from mounts import LIMIT, NOBODY, as_user, epoch, moment
 from preload import preloaded
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cuts"))
+
+# pylint: disable=wrong-import-position
+import cuts
+from facts import REFUSED, read_past
+from workloads import sync_path
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 DESCRIPTORS = 1024  # of the daemon
@@ -181,6 +189,132 @@ def test_replaced_while_it_is_open(few):
     assert (few.path / "f").read_bytes() == b"new"
 
 
+def test_the_name_is_removed_that_it_was_opened_by(few):
+    """It has another one, which the daemon has not met."""
+    fds = []
+    if "history=none" not in few.options:
+        few.expect("changed while Wayback did not record")
+    for i in range(50):
+        (few.source / f"a{i}").write_bytes(b"%d" % i)
+        os.link(few.source / f"a{i}", few.source / f"b{i}")
+        fds.append(os.open(few.path / f"a{i}", os.O_RDWR))
+        os.unlink(few.path / f"a{i}")
+    crowd_out(few)
+    for i, fd in enumerate(fds):
+        assert os.pread(fd, 10, 0) == b"%d" % i
+        os.pwrite(fd, b"+", 0)
+        os.close(fd)
+        assert (few.path / f"b{i}").read_bytes()[:1] == b"+"
+
+
+def test_many_names_of_files_that_have_others(few):
+    """A descriptor for each of them would be too many, and none is needed to remove them."""
+    for i in range(MANY):
+        (few.path / f"a{i}").write_bytes(b"%d" % i)
+        os.link(few.path / f"a{i}", few.path / f"b{i}")
+    for i in range(MANY):
+        os.unlink(few.path / f"b{i}")
+    assert descriptors(few) < DESCRIPTORS
+    assert all((few.path / f"a{i}").read_bytes() == b"%d" % i for i in range(MANY))
+
+
+def test_more_removed_files_are_open_than_it_can_have_descriptors(few):
+    """The graveyard leads to them. Without one, no more can be removed, and none is lost."""
+    keeps, fds, error = "history=none" not in few.options, [], None
+    for i in range(MANY):
+        fds.append(os.open(few.path / f"f{i}", os.O_RDWR | os.O_CREAT))
+        os.write(fds[-1], b"%d" % i)
+        try:
+            os.unlink(few.path / f"f{i}")
+        except OSError as caught:
+            error = caught.errno
+            break
+    assert error == (None if keeps else errno.EMFILE) and len(fds) > 300
+    for i, fd in enumerate(fds):
+        assert os.pread(fd, 10, 0) == b"%d" % i
+        os.close(fd)
+    if not keeps:
+        assert (few.path / f"f{len(fds) - 1}").exists()
+        os.unlink(few.path / f"f{len(fds) - 1}")
+    assert not list(few.path.glob("f*"))
+
+
+def test_replaced_where_it_can_have_no_descriptor(maker):
+    mount = maker.mount("no_open", "history=none", start=False)
+    for few in few_of(mount):
+        fds = [os.open(few.path, os.O_RDWR | os.O_TMPFILE, 0o600) for _ in range(400)]
+        with pytest.raises(OSError) as caught:
+            while True:
+                fds.append(os.open(few.path, os.O_RDWR | os.O_TMPFILE, 0o600))
+        assert caught.value.errno == errno.EMFILE
+        (few.source / "old").write_bytes(b"old")
+        (few.source / "new").write_bytes(b"new")
+        with pytest.raises(OSError) as caught:
+            os.rename(few.path / "new", few.path / "old")
+        assert caught.value.errno == errno.EMFILE and (few.source / "old").read_bytes() == b"old"
+        for fd in fds:
+            os.close(fd)
+        until(lambda: not (few.path / "new").exists() or not rename_fails(few.path / "new", few.path / "old"))
+        assert (few.path / "old").read_bytes() == b"new"
+
+
+def rename_fails(old, new):
+    try:
+        os.rename(old, new)
+    except OSError as caught:
+        assert caught.errno == errno.EMFILE
+        return True
+    return False
+
+
+def test_its_history_is_removed_while_it_is_open(maker):
+    for few in few_of(maker.mount("no_open", start=False)):
+        fds = [os.open(few.path / f"f{i}", os.O_RDWR | os.O_CREAT) for i in range(20)]
+        for i, fd in enumerate(fds):
+            os.write(fd, b"%d" % i)
+            os.unlink(few.path / f"f{i}")
+        crowd_out(few)
+        few.tool("vrm", "-y", *(few.path / f"f{i}" for i in range(20)))
+        for i, fd in enumerate(fds):
+            assert os.pread(fd, 10, 0) == b"%d" % i
+            os.pwrite(fd, b"+", 0)
+            assert os.pread(fd, 1, 0) == b"+"
+            os.close(fd)
+
+
+@pytest.mark.parametrize("kind", ("ext4", "xfs"))
+def test_no_byte_is_on_the_disk_before_its_record_if_a_descriptor_is_closed(maker, kind):
+    bench = cuts.Bench(maker.scratch / "bench", maker.programs, kind, ["no_open"])
+    try:
+        disk = cuts.Disk.make(bench.holder, kind, "disk", bench.base / "disk").mount()
+        mount = bench.mount(disk, "before")
+        (mount.path / "f").write_bytes(b"o" * 65536)
+        (mount.path / "crowd").mkdir()
+        for i in range(MANY):
+            (mount.path / "crowd" / str(i)).write_bytes(b"x")
+        sync_path(mount.path / "f")
+        sync_path(mount.path)
+        mount.stop()
+        for few in few_of(mount):
+            when = moment()
+            with open(few.path / "f", "r+b", buffering=0) as stream:
+                stream.write(b"n" * 65536)
+            for i in range(MANY):
+                (few.path / "crowd" / str(i)).read_bytes()
+            cut = disk.cut("cut", bench.base / "cut")
+        mount.stop()
+        disk.remove()
+        cut.mount()
+        after = bench.mount(cut, "after")
+        after.expect("")
+        found = read_past(after.at(when, "f"))
+        after.stop()
+        cut.remove()
+    finally:
+        bench.close()
+    assert found in (REFUSED, b"o" * 65536)
+
+
 def test_without_a_name_from_the_beginning(few):
     fds = [os.open(few.path, os.O_RDWR | os.O_TMPFILE, 0o600) for _ in range(50)]
     for i, fd in enumerate(fds):
@@ -339,6 +473,23 @@ def test_running_programs_cannot_be_written(maker):
     with open(path, "wb"):
         pass
     assert path.stat().st_size == 0
+
+
+@pytest.mark.parametrize("history", [(), ("history=none",)], ids=["write", "none"])
+def test_programs_just_written_run_in_bare_src(maker, history):
+    """The daemon does not keep what it wrote through open for long."""
+    mount = maker.mount("no_open", *history)
+    path = mount.path / "true"
+    path.write_bytes(Path("/bin/true").read_bytes())
+    path.chmod(0o755)
+
+    def runs():
+        try:
+            return subprocess.run([mount.source / "true"], check=True).returncode == 0
+        except OSError as caught:
+            assert caught.errno == errno.ETXTBSY
+            return False
+    until(runs)
 
 
 def test_locks_and_leases(maker):

@@ -83,6 +83,7 @@ void wb_lower_attach(struct wb_inode *inode, struct wb_lower *lower)
 static void list_idle(struct wb_lowers *lowers, struct wb_lower *lower)
 {
     lower->idle = true;
+    lower->turn = lowers->turn;
     lower->newer = NULL;
     lower->older = lowers->newest;
     *(lowers->newest ? &lowers->newest->newer : &lowers->oldest) = lower;

@@ -34,6 +34,7 @@ struct wb_lower {
     bool cached;               /* stays open without handles and operations; counts for `uid` */
     bool idle;                 /* cached, without handles and operations: listed in session->lowers */
     bool written;              /* cached: content was changed through it since it was synced last */
+    unsigned turn;             /* if idle: of session->lowers, when it was used last */
     uid_t uid;
     int sync_error;            /* what fsync(2) returned when it failed last, */
     unsigned sync_errors;      /* and how often it did */
@@ -50,6 +51,7 @@ struct wb_lowers {
     unsigned count;                   /* all cached ones */
     unsigned max;                     /* beyond this many, idle ones are evicted */
     unsigned limit;                   /* never more than so many */
+    unsigned turn;                    /* counts the turns of wb_io_close_unused (live/io.h) */
 };
 
 /* The flags by which descriptors of one node differ. */

@@ -17,6 +17,9 @@
  */
 #define WB_BUCKETS_FIRST 1024
 
+/* So many other names of a file are remembered. */
+#define ALIASES_MAX 16
+
 static void handles_close(struct wb_session *session, struct wb_inode *inode);
 
 static size_t hash_object(struct wb_object object)
@@ -85,6 +88,8 @@ static void live_free(struct wb_inode *inode)
 {
     pthread_mutex_destroy(&inode->lock);
     wb_stage_free(inode->stage);
+    for (struct wb_alias *alias; (alias = inode->aliases); g_free(alias))
+        inode->aliases = alias->next;
     g_free(inode->name);
     g_free(inode);
 }
@@ -122,12 +127,54 @@ void wb_nodes_deinit(struct wb_session *session)
     pthread_mutex_destroy(&nodes->lock);
 }
 
+static void live_unref_locked(struct wb_session *session, struct wb_inode *inode);
+
+/* With nodes.lock held: the one of that name, or all if `name` is NULL. */
+static void drop_aliases(struct wb_session *session, struct wb_inode *inode, const struct wb_inode *parent,
+                         const char *name)
+{
+    struct wb_alias **link = &inode->aliases, *alias;
+
+    while ((alias = *link)) {
+        if (name && (alias->parent != parent || strcmp(alias->name, name) != 0)) {
+            link = &alias->next;
+            continue;
+        }
+        *link = alias->next;
+        live_unref_locked(session, alias->parent);
+        g_free(alias);
+    }
+}
+
+/* With nodes.lock held: the node is about to be known by another name. Without memory for it this one is forgotten. */
+static void remember_alias(struct wb_session *session, struct wb_inode *inode)
+{
+    struct wb_alias *alias;
+    unsigned count = 0;
+    size_t size;
+
+    if (!session->lowers.caches || wb_inode_is_dir(inode) || !inode->parent || !inode->name)
+        return;
+    for (alias = inode->aliases; alias; alias = alias->next)
+        count++;
+    size = strlen(inode->name) + 1;
+    alias = count < ALIASES_MAX ? g_try_malloc(sizeof(*alias) + size) : NULL;
+    if (!alias)
+        return;
+    memcpy(alias->name, inode->name, size);
+    alias->parent = inode->parent;
+    alias->parent->refs++;
+    alias->next = inode->aliases;
+    inode->aliases = alias;
+}
+
 /* A parent is freed with its last child: a loop, because paths can be thousands of names deep. */
 static void live_unref_locked(struct wb_session *session, struct wb_inode *inode)
 {
     struct wb_nodes *nodes = &session->nodes;
 
     while (inode && --inode->refs == 0) {
+        drop_aliases(session, inode, NULL, NULL);
         struct wb_inode *parent = inode->parent;
         struct wb_inode **slot = find_slot(nodes, inode->node.object);
 
@@ -192,9 +239,29 @@ static void set_name(struct wb_session *session, struct wb_inode *inode, struct 
     live_unref_locked(session, old);
 }
 
+static char *copy_name(const char *name)
+{
+    size_t size = strlen(name) + 1;
+    char *copy = g_try_malloc(size);
+
+    if (copy)
+        memcpy(copy, name, size);
+    return copy;
+}
+
+/* With nodes.lock held: known by another name that it has, if there is one. */
+static void take_alias(struct wb_session *session, struct wb_inode *inode)
+{
+    struct wb_alias *alias = inode->aliases;
+    char *name = alias ? copy_name(alias->name) : NULL;
+
+    set_name(session, inode, name ? alias->parent : NULL, name);
+    if (name)
+        drop_aliases(session, inode, inode->parent, inode->name);
+}
+
 static int bind_locked(struct wb_session *session, struct wb_inode *inode, struct wb_inode *parent, const char *name)
 {
-    size_t size;
     char *copy;
 
     if (inode->dead) {
@@ -205,11 +272,11 @@ static int bind_locked(struct wb_session *session, struct wb_inode *inode, struc
      * readers of a directory's name (the capture floor, under ns_lock) may be reading it. */
     if (inode->parent == parent && inode->name && strcmp(inode->name, name) == 0)
         return 0;
-    size = strlen(name) + 1;
-    copy = g_try_malloc(size);
+    copy = copy_name(name);
     if (!copy)
         return -ENOMEM;
-    memcpy(copy, name, size);
+    drop_aliases(session, inode, parent, name);
+    remember_alias(session, inode);
     set_name(session, inode, parent, copy);
     return 0;
 }
@@ -262,6 +329,8 @@ int wb_inode_bind(struct wb_session *session, struct wb_inode *inode, struct wb_
 
     pthread_mutex_lock(&session->nodes.lock);
     r = bind_locked(session, inode, parent, name);
+    /* One of them may be the name it had before. */
+    drop_aliases(session, inode, NULL, NULL);
     pthread_mutex_unlock(&session->nodes.lock);
     return r;
 }
@@ -274,8 +343,11 @@ void wb_inode_unbind(struct wb_session *session, struct wb_inode *inode, const s
         inode->dead = true;
     /* A directory that died keeps its last place: nothing asks for it, but its children's
      * chain of parents stays whole. */
-    if (!wb_inode_is_dir(inode) && (last || (inode->parent == parent && inode->name && strcmp(inode->name, name) == 0)))
-        set_name(session, inode, NULL, NULL);
+    if (!wb_inode_is_dir(inode)) {
+        drop_aliases(session, inode, parent, last ? NULL : name);
+        if (last || (inode->parent == parent && inode->name && strcmp(inode->name, name) == 0))
+            take_alias(session, inode);
+    }
     pthread_mutex_unlock(&session->nodes.lock);
 }
 

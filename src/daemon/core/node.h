@@ -45,11 +45,19 @@ enum wb_buried { WB_BURIED_UNKNOWN, WB_BURIED_NO, WB_BURIED_YES };
 #define WB_SIZE_UNSEEN 0 /* no look at the file has been taken */
 #define WB_SIZE_UNSURE (-1) /* a change failed: the next one looks */
 
+/* Another name of a file, under which it was looked up before. */
+struct wb_alias {
+    struct wb_alias *next;
+    struct wb_inode *parent; /* counted */
+    char name[];
+};
+
 struct wb_inode {
     struct wb_node node;
     struct wb_inode *hash_next;
     struct wb_inode *parent;   /* counted; NULL: the root, or no living name is known */
     char *name;                /* in parent */
+    struct wb_alias *aliases;  /* newest first; if descriptors are cached (lower.h): without one a name is needed */
     uint32_t refs;             /* kernel (1 for all), children, handles, operations */
     uint32_t writers;          /* handles that are open for writing; under nodes.lock */
     atomic_bool dead;          /* no name is left                                                 */

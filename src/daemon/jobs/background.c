@@ -3,6 +3,7 @@
 #include "daemon/core/session.h"
 
 #include "daemon/jobs/survey.h"
+#include "daemon/live/io.h"
 #include "daemon/live/stage.h"
 #include "daemon/system/report.h"
 
@@ -76,7 +77,8 @@ static void sync_once(struct wb_session *session, struct syncing *state)
     state->failed = r < 0;
 }
 
-/* A FUSE server gets no request for sync(2) and syncfs(2). This thread makes logs reach the disk soon nevertheless. */
+/* A FUSE server gets no request for sync(2) and syncfs(2). This thread makes logs reach the disk soon nevertheless. It
+ * also closes descriptors that are not used any more, which no request says. */
 static void *sync_now_and_then(void *data)
 {
     struct wb_session *session = data;
@@ -89,7 +91,9 @@ static void *sync_now_and_then(void *data)
         if (threads->stop)
             continue;
         pthread_mutex_unlock(&threads->lock);
-        sync_once(session, &state);
+        if (session->recording)
+            sync_once(session, &state);
+        wb_io_close_unused(session);
         pthread_mutex_lock(&threads->lock);
     }
     pthread_mutex_unlock(&threads->lock);
@@ -124,12 +128,14 @@ int wb_session_start_background(struct wb_session *session)
 {
     int r;
 
-    if (!session->recording)
+    if (!session->recording && !session->options->no_open)
         return 0;
     r = pthread_create(&session->threads.sync, NULL, sync_now_and_then, session);
     if (r != 0)
         return -r;
     session->threads.sync_runs = true;
+    if (!session->recording)
+        return 0;
     r = pthread_create(&session->threads.timeline, NULL, keep_timeline, session);
     if (r != 0)
         return -r;

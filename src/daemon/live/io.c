@@ -21,14 +21,29 @@
 /* Descriptors of files that cannot be opened again, as their mode is, leave room for so many that must stay open. */
 #define HARD_ROOM 16
 
+/* Descriptors to write through that were not used for so many turns of wb_io_close_unused are closed; in one turn so
+ * many at most, of so many that are looked at. */
+#define UNUSED_TURNS 2
+#define UNUSED 512
+#define UNUSED_LOOKS 8192
+
 /* ---- eviction -------------------------------------------------------------------------------- */
 
-/* Whether the inode has no name and no graveyard leads to it: then its descriptor is all there is. */
-static bool is_only_way(const struct wb_session *session, const struct wb_inode *inode)
+/*
+ * Whether nothing else leads to the inode. `any`: but for the graveyard, or for a name that the kernel would look up
+ * anew: programs that have the file open may lose it then.
+ */
+static bool is_only_way(const struct wb_session *session, const struct wb_lower *lower, bool any)
 {
+    const struct wb_inode *inode = lower->inode;
+
+    if (wb_inode_is_dir(inode) || inode->lowers != lower || lower->next)
+        return false;
     if (inode->unborn)
         return true;
-    return inode->dead && !wb_inode_is_dir(inode) && (!session->recording || inode->buried != WB_BURIED_YES);
+    if (!inode->dead)
+        return !inode->name && !any;
+    return !session->recording || inode->buried != WB_BURIED_YES || !any;
 }
 
 /* Whether the file's mode and flags permit to open it once more. */
@@ -55,7 +70,7 @@ static struct wb_lower *find_victim(struct wb_session *session, bool any)
     for (unsigned i = 0; i < LOOKS && lowers->oldest; i++) {
         struct wb_lower *lower = lowers->oldest;
 
-        if (!is_only_way(session, lower->inode) && (any || opens_again(lower)))
+        if (!is_only_way(session, lower, any) && (any || opens_again(lower)))
             return lower;
         wb_lower_use(session, lower);
         wb_lower_release(session, lower);
@@ -71,7 +86,7 @@ static struct wb_lower *choose_victim(struct wb_session *session)
 
     if (lowers->count >= lowers->max)
         lower = find_victim(session, false);
-    if (!lower && lowers->count >= MIN(2 * lowers->max, lowers->limit) - HARD_ROOM)
+    if (!lower && lowers->count + HARD_ROOM >= MIN(2 * lowers->max, lowers->limit))
         lower = find_victim(session, true);
     return lower;
 }
@@ -92,43 +107,39 @@ static void clear_written(struct wb_session *session, struct wb_lower *lower)
     pthread_mutex_unlock(&session->nodes.lock);
 }
 
-/* The kernel reports an error of write-back to descriptors that are open when it happens: so it happens now. */
-static void write_back(struct wb_session *session, struct wb_lower *lower)
+/*
+ * Takes over the errors of write-back that happened until now. Nothing is written here: bytes must not get to the disk
+ * before their records. An error that happens later is reported to the descriptor that is opened next, as long as the
+ * kernel has the inode in memory.
+ */
+static void take_errors(struct wb_session *session, struct wb_lower *lower)
 {
     int r;
 
     pthread_mutex_lock(&lower->lock);
     clear_written(session, lower);
-    r = sync_file_range(lower->fd, 0, 0,
-                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    r = sync_file_range(lower->fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE);
     note_error(session, lower->inode, r < 0 ? -errno : 0);
     pthread_mutex_unlock(&lower->lock);
 }
 
-/* Whether there was one to evict. */
-static bool evict(struct wb_session *session)
+/* With nodes.lock held. */
+static void evict_begin(struct wb_session *session, struct wb_lower *lower)
 {
-    struct wb_lower *lower;
-    struct wb_inode *inode;
-    bool written;
+    lower->inode->refs++;
+    wb_lower_use(session, lower);
+    lower->users++;
+}
 
-    pthread_mutex_lock(&session->nodes.lock);
-    lower = choose_victim(session);
-    if (lower) {
-        inode = lower->inode;
-        inode->refs++;
-        wb_lower_use(session, lower);
-        lower->users++;
-        written = lower->written;
-    }
-    pthread_mutex_unlock(&session->nodes.lock);
-    if (!lower)
-        return false;
-    if (written)
-        write_back(session, lower);
+/* Closes it unless it has been used meanwhile. */
+static void evict_end(struct wb_session *session, struct wb_lower *lower)
+{
+    struct wb_inode *inode = lower->inode;
+
+    take_errors(session, lower);
     pthread_mutex_lock(&session->nodes.lock);
     lower->users--;
-    if (lower->refs > 0 || lower->users > 0 || lower->written) {
+    if (lower->refs > 0 || lower->users > 0 || lower->written || is_only_way(session, lower, true)) {
         wb_lower_release(session, lower);
         lower = NULL;
     } else {
@@ -139,7 +150,21 @@ static bool evict(struct wb_session *session)
         wb_preclone_release(session->store, inode->node.object);
     note_error(session, inode, wb_lower_free(lower));
     wb_inode_unref(session, inode);
-    return true;
+}
+
+/* Whether there was one to evict. */
+static bool evict(struct wb_session *session)
+{
+    struct wb_lower *lower;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    lower = choose_victim(session);
+    if (lower)
+        evict_begin(session, lower);
+    pthread_mutex_unlock(&session->nodes.lock);
+    if (lower)
+        evict_end(session, lower);
+    return lower;
 }
 
 int wb_io_make_room(struct wb_session *session)
@@ -154,6 +179,72 @@ int wb_io_make_room(struct wb_session *session)
     full = session->lowers.count >= session->lowers.limit;
     pthread_mutex_unlock(&session->nodes.lock);
     return full ? -EMFILE : 0;
+}
+
+/*
+ * A file that is open to be written cannot be executed in bare SRC, and its clones ahead wait for more. No close(2) is
+ * seen, so disuse ends that.
+ */
+void wb_io_close_unused(struct wb_session *session)
+{
+    struct wb_lower *unused[UNUSED], *next, *lower;
+    unsigned count = 0, looks = UNUSED_LOOKS;
+
+    if (!session->lowers.caches)
+        return;
+    pthread_mutex_lock(&session->nodes.lock);
+    session->lowers.turn++;
+    for (lower = session->lowers.oldest; lower && count < UNUSED && looks-- > 0; lower = next) {
+        next = lower->newer;
+        if (session->lowers.turn - lower->turn < UNUSED_TURNS)
+            break;
+        if ((lower->mode & O_ACCMODE) == O_RDONLY || is_only_way(session, lower, false) || !opens_again(lower))
+            continue;
+        evict_begin(session, lower);
+        unused[count++] = lower;
+    }
+    pthread_mutex_unlock(&session->nodes.lock);
+    while (count > 0)
+        evict_end(session, unused[--count]);
+}
+
+/* ---- names that are removed -------------------------------------------------------------------- */
+
+/* Whether no name is known but this one. */
+static bool is_known_only_by(struct wb_session *session, const struct wb_inode *inode, const struct wb_inode *dir,
+                             const char *name)
+{
+    bool known;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    known = inode->parent == dir && inode->name && strcmp(inode->name, name) == 0 && !inode->aliases;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return known;
+}
+
+int wb_io_pin_begin(struct wb_session *session, struct wb_inode *inode, const struct wb_inode *dir, int dir_fd,
+                    const char *name, nlink_t links, bool buried, int room, int *ret_pin)
+{
+    bool caches = session->lowers.caches && !wb_inode_is_dir(inode);
+
+    if (caches ? links > 1 && !is_known_only_by(session, inode, dir, name) : buried)
+        return 0;
+    if (caches && room < 0)
+        return buried || links > 1 ? 0 : room;
+    *ret_pin = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    return 0;
+}
+
+void wb_io_pin_end(struct wb_session *session, struct wb_inode *inode, int pin, uid_t uid)
+{
+    struct wb_lower *lower;
+
+    if (pin < 0)
+        return;
+    if (!session->lowers.caches || wb_inode_is_dir(inode))
+        wb_handle_pin(session, inode, pin, uid);
+    else if (wb_lower_add(session, inode, pin, uid, true, &lower) == 0)
+        wb_lower_put(session, lower, false);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

@@ -51,10 +51,23 @@ int wb_io_sync_end(struct wb_session *session, struct wb_inode *inode, struct wb
 /* An error that no sync has returned yet, or 0. */
 int wb_io_take_error(struct wb_session *session, struct wb_inode *inode);
 
-/* Closes cached descriptors, the least recently used first, until there is room for another one. Bytes written
- * through one are written back before; an error of that is kept with the node. 0, or -EMFILE:
- * all that are left must stay open. */
+/* Closes cached descriptors, the least recently used first, until there is room for another one. Errors of write-back
+ * that happened before are kept with the node. 0, or -EMFILE: all that are left must stay open. */
 int wb_io_make_room(struct wb_session *session);
+
+/* Now and then, in a thread of its own: closes descriptors to write through that have not been used for a while. */
+void wb_io_close_unused(struct wb_session *session);
+
+/*
+ * Before the name of a file or directory is removed, with the locks: *ret_pin is a descriptor (O_PATH) that is to lead to
+ * the inode afterwards, or stays -1. Without handles each file that loses the name it is known by needs one, since a
+ * program may have it open; with handles, what goes to no graveyard. `links`: how many names it has; `room`: what
+ * wb_io_make_room returned before the locks. 0, or -EMFILE: nothing would lead to the inode.
+ */
+int wb_io_pin_begin(struct wb_session *session, struct wb_inode *inode, const struct wb_inode *dir, int dir_fd,
+                    const char *name, nlink_t links, bool buried, int room, int *ret_pin);
+/* The name is about to be forgotten by the node: takes over `pin` (-1: nothing). */
+void wb_io_pin_end(struct wb_session *session, struct wb_inode *inode, int pin, uid_t uid);
 
 /* A new file is open, and the kernel gets no handle of it: its descriptor, taken over, is cached. 0 or -errno. */
 int wb_io_keep(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, struct fuse_file_info *fi);

@@ -197,7 +197,7 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, 
     struct stat st;
     _cleanup_close_ int pin = -1;
     bool pastless;
-    int r;
+    int r, room = wb_io_make_room(session);
 
     r = wb_access_get(session, dir, &access);
     if (r < 0)
@@ -220,15 +220,15 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, 
         }
         r = is_pastless(session, dir, access.fd, object, &st);
         pastless = r > 0;
-        /* Without a graveyard a descriptor is all that leads to an inode without a name. */
-        if (r >= 0 && victim && (pastless || !session->recording))
-            pin = openat(access.fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (r >= 0 && victim)
+            r = wb_io_pin_begin(session, victim, dir, access.fd, name, st.st_nlink, session->recording && !pastless,
+                                room, &pin);
         if (r >= 0)
             r = wb_enospc_retry_recorded(wb_stage_end_locked(session, victim));
         if (r == 0)
             r = remove_locked(session, req, dir, access.fd, name, is_dir, pastless);
-        if (r == 0 && pin >= 0)
-            wb_handle_pin(session, victim, wb_steal_fd(&pin), fuse_req_ctx(req)->uid);
+        if (r == 0 && victim)
+            wb_io_pin_end(session, victim, wb_steal_fd(&pin), fuse_req_ctx(req)->uid);
         if (r == 0 && victim)
             forget_name(session, dir, victim, name, is_dir || st.st_nlink <= 1, session->recording && !pastless);
         /* Nobody can see what becomes of it. */
@@ -487,7 +487,8 @@ struct move {
     struct stat moved_st, other_st;
     bool other_exists;
     bool pastless;                      /* nothing of it is recorded (recording.h) */
-    int pin;                            /* without a graveyard: leads to what is replaced */
+    int pin;                            /* leads to what is replaced (wb_io_pin_begin); -1: nothing */
+    int room;                           /* for it */
 };
 
 /* With nothing real of that name: is there something all the same, which cannot be changed? */
@@ -627,8 +628,7 @@ static void follow(struct move *move)
     } else if (move->other) {
         bool is_dir = S_ISDIR(move->other_st.st_mode);
 
-        if (move->pin >= 0)
-            wb_handle_pin(session, move->other, wb_steal_fd(&move->pin), fuse_req_ctx(move->req)->uid);
+        wb_io_pin_end(session, move->other, wb_steal_fd(&move->pin), fuse_req_ctx(move->req)->uid);
         if (recorded && !is_dir)
             move->other->buried = WB_BURIED_YES;
         if (move->pastless && !is_dir)
@@ -719,8 +719,9 @@ static int rename_found(struct move *move, fuse_req_t req)
         r = wb_enospc_retry_recorded(wb_stage_end_locked(session, move->other));
     if (r == 0)
         r = look_at_rules(move);
-    if (r == 0 && move->other && (move->pastless || !session->recording) && !(move->flags & RENAME_EXCHANGE))
-        move->pin = openat(move->to.fd, move->new_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (r == 0 && move->other && !(move->flags & RENAME_EXCHANGE))
+        r = wb_io_pin_begin(session, move->other, move->new_dir, move->to.fd, move->new_name, move->other_st.st_nlink,
+                            session->recording && !move->pastless, move->room, &move->pin);
     /* Removed, and the kernel does not know it yet (vrm). */
     if (r == 0 && move->new_dir->dead)
         r = -ENOENT;
@@ -755,6 +756,7 @@ void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_inode *o
         .from = {.fd = -1},
         .to = {.fd = -1},
         .pin = -1,
+        .room = wb_io_make_room(session),
     };
     int r;
 
