@@ -59,10 +59,10 @@ int wb_io_make_room(struct wb_session *session);
 void wb_io_close_unused(struct wb_session *session);
 
 /*
- * Before the name of a file or directory is removed, with the locks: *ret_pin is a descriptor (O_PATH) that is to lead to
- * the inode afterwards, or stays -1. Without handles each file that loses the name it is known by needs one, since a
- * program may have it open; with handles, what goes to no graveyard. `links`: how many names it has; `room`: what
- * wb_io_make_room returned before the locks. 0, or -EMFILE: nothing would lead to the inode.
+ * Before the name of a file or directory is removed, with the locks: *ret_pin is a descriptor (O_PATH) that is to lead
+ * to the inode afterwards, or stays -1. Without handles each file that loses the only name it is known by needs one,
+ * since a program may have it open; with handles, what goes to no graveyard. `links`: how many names it has; `room`:
+ * what wb_io_make_room returned before the locks. 0, or -EMFILE: nothing would lead to the inode.
  */
 int wb_io_pin_begin(struct wb_session *session, struct wb_inode *inode, const struct wb_inode *dir, int dir_fd,
                     const char *name, nlink_t links, bool buried, int room, int *ret_pin);
