@@ -370,8 +370,8 @@ static void clear_sgid_with_acl(struct wb_mutation *mutation, fuse_req_t req)
 
 /*
  * The kernel asks nobody for rights to change attributes of system. other than ACLs: it leaves that to the file system,
- * and that of SRC would ask the daemon. As for ACLs, they are the owner's. The flags of a file (chattr) are no attribute
- * of it, though the history records them as one.
+ * and that of SRC would ask the daemon. As for ACLs, they are the owner's. The flags of a file (chattr) are no
+ * attribute of it, though the history records them as one.
  */
 static int may_change(const struct wb_mutation *mutation, fuse_req_t req, const char *name)
 {
