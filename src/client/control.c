@@ -5,9 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 struct wb_version_walk {
     int dir_fd;
@@ -30,16 +33,82 @@ int wb_request_prepare(struct wb_control *request, enum wb_control_command comma
     return 0;
 }
 
-int wb_request_call(int dir_fd, struct wb_control *request)
-{
-    uint32_t command = request->command;
-    uint64_t cursor = request->cursor;
+/* Paths with more names than this are not given to the daemon as a whole. */
+#define DEEP 32
 
+/* The path of these is that of one object, and does not determine what the reply looks like. */
+static bool is_about_one(const struct wb_control *request)
+{
+    return request->command == WB_CONTROL_NAMES || request->command == WB_CONTROL_VERSIONS ||
+           request->command == WB_CONTROL_COMPACT;
+}
+
+/* The slash before the last name of a deep path, or NULL. */
+static char *last_slash_of_deep(struct wb_control *request)
+{
+    unsigned names = 1;
+
+    for (const char *c = request->path; *c && names <= DEEP; c++)
+        names += *c == '/';
+    return names > DEEP ? strrchr(request->path, '/') : NULL;
+}
+
+/* A directory that exists at `path`, or -1. That of a past state has the highest bit in its number. */
+static int open_present(int dir_fd, const char *path)
+{
+    struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    int fd = (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof(how));
+    struct stat st;
+
+    if (fd >= 0 && (fstat(fd, &st) < 0 || st.st_ino >> 63)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static int call(int dir_fd, struct wb_control *request)
+{
     while (ioctl(dir_fd, WB_CONTROL_IOCTL, request) < 0) {
         if (errno != EINTR)
             return -errno;
     }
-    return wb_control_check(command, cursor, request);
+    return 0;
+}
+
+/*
+ * The daemon looks up each name of a path in the history. For a walk over deeply nested directories, that would be a
+ * time in proportion to the square of the depth: so the kernel, which has the names in its cache, opens the directory.
+ * 0 or -errno; -ENOENT, with an unchanged request: in doubt, to be asked by the whole path.
+ */
+static int call_below(int dir_fd, struct wb_control *request)
+{
+    char *slash = is_about_one(request) ? last_slash_of_deep(request) : NULL;
+    g_autofree char *path = slash ? g_strdup(request->path) : NULL;
+    _cleanup_fd_ int fd = -1;
+    int r;
+
+    if (!slash)
+        return -ENOENT;
+    *slash = '\0';
+    fd = open_present(dir_fd, request->path);
+    memmove(request->path, slash + 1, strlen(slash + 1) + 1);
+    r = fd < 0 ? -ENOENT : call(fd, request);
+    if (r < 0)
+        g_strlcpy(request->path, path, sizeof(request->path));
+    return r;
+}
+
+int wb_request_call(int dir_fd, struct wb_control *request)
+{
+    uint32_t command = request->command;
+    uint64_t cursor = request->cursor;
+    int r = call_below(dir_fd, request);
+
+    if (r == -ENOENT)
+        r = call(dir_fd, request);
+    return r < 0 ? r : wb_control_check(command, cursor, request);
 }
 
 int wb_request_hello(int dir_fd, struct wb_control_hello *ret)

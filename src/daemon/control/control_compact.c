@@ -4,11 +4,13 @@
  */
 #include "daemon/control/control.h"
 
+#include "base/cleanup.h"
 #include "daemon/past/past_access.h"
 #include "history/history.h"
 #include "maintain/rewrite/compact.h"
 #include "wayback/when.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <glib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,11 +21,21 @@
 
 _Static_assert(sizeof(struct wb_control_compacted) <= WB_CONTROL_DATA_MAX, "a reply fits");
 
+/* What was lost from a directory; what had a file's name before. */
+static int compact_lost(const struct wb_request *request, struct wb_compact *compact, struct wb_revision *revision,
+                        struct wb_revision *dir, uint32_t mode)
+{
+    if (S_ISDIR(mode))
+        return wb_compact_bodies(request->session->store, compact, wb_revision_object(revision), NULL);
+    return wb_compact_bodies(request->session->store, compact, wb_revision_object(dir), wb_revision_name(revision));
+}
+
 static int compact_object(const struct wb_request *request, struct wb_compact *compact)
 {
     struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     g_autofree char *name = NULL;
+    _cleanup_close_ int dir_fd = -1;
     struct wb_attrs attrs;
     int r;
 
@@ -41,10 +53,12 @@ static int compact_object(const struct wb_request *request, struct wb_compact *c
                        S_ISDIR(attrs.mode) ? WB_FILE_CATALOG : WB_FILE_UNDO);
     if (r < 0)
         return r;
-    /* What was lost from a directory; what had a file's name before. */
-    if (S_ISDIR(attrs.mode))
-        return wb_compact_bodies(request->session->store, compact, wb_revision_object(revision), NULL);
-    return wb_compact_bodies(request->session->store, compact, wb_revision_object(dir), wb_revision_name(revision));
+    dir_fd = wb_revision_open_present(request->session->history, S_ISDIR(attrs.mode) ? revision : dir,
+                                      O_PATH | O_CLOEXEC);
+    compact->dir_fd = dir_fd < 0 ? NULL : &dir_fd;
+    r = compact_lost(request, compact, revision, dir, attrs.mode);
+    compact->dir_fd = NULL;
+    return r;
 }
 
 /* What was given up is gone through once more: of this time counts only what it came to. */

@@ -115,6 +115,7 @@ struct wb_bundle_share {
     struct wb_bundle_gather *gather;
     bool (*stop)(void *data); /* asked before each step */
     void *stop_data;
+    const int *dir_fd; /* the directory, if it is known; NULL: it is looked for */
 };
 /* 0, also where the file system cannot share; or -ECANCELED. Owns nothing. */
 int wb_bundle_share(const struct wb_bundle_share *share);

@@ -499,7 +499,7 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
     if (r == 0 && compact->flags & WB_COMPACT_IDLE)
         pass_over(&work);
     if (r == 0 && !(compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_STATS | WB_COMPACT_DRY)))
-        r = wb_bundle_share(&(struct wb_bundle_share){&gather, wb_bundle_is_wanted, &work});
+        r = wb_bundle_share(&(struct wb_bundle_share){&gather, wb_bundle_is_wanted, &work, compact->dir_fd});
     if (r == 0 && !(compact->flags & WB_COMPACT_UNDO))
         r = count(&work);
     if (r == 0 && !(compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_STATS | WB_COMPACT_DRY)))
@@ -647,13 +647,27 @@ static int open_present(int dir_fd, const char *name, struct stat *st)
     return fd;
 }
 
+static bool has_fresh(const struct wb_bundle_gather *gather)
+{
+    for (guint i = 0; i < gather->chains->len; i++)
+        if (((const struct wb_bundle_chain *)gather->chains->pdata[i])->fresh > 0)
+            return true;
+    return false;
+}
+
 int wb_bundle_share(const struct wb_bundle_share *share)
 {
-    _cleanup_close_ int dir_fd = -1;
-    int r = 0;
+    _cleanup_close_ int own_fd = -1;
+    int dir_fd = share->dir_fd ? *share->dir_fd : -1, r = 0;
 
-    if (wb_catalog_path_open_dir(share->gather->store, share->gather->dir, &dir_fd) != 0)
+    if (!has_fresh(share->gather))
         return 0;
+    /* To look for it takes a time in proportion to its depth. */
+    if (dir_fd < 0) {
+        if (wb_catalog_path_open_dir(share->gather->store, share->gather->dir, &own_fd) != 0)
+            return 0;
+        dir_fd = own_fd;
+    }
     for (guint i = 0; r >= 0 && i < share->gather->chains->len; i++) {
         struct wb_bundle_chain *chain = share->gather->chains->pdata[i];
         _cleanup_close_ int present = -1;

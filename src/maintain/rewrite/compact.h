@@ -60,6 +60,7 @@ struct wb_compact {
     /* Lets others go first, for as long as it likes; called while nothing is owned, may be NULL. */
     void (*give_way)(void *data);
     void *give_way_data;
+    const int *dir_fd; /* the directory that wb_compact_bodies is called for; NULL: it is looked for */
     struct wb_bundle_batch *batch; /* see wb_compact_begin; NULL: each call brings to the disk what it packed */
     const struct wb_room *reserve; /* with WB_COMPACT_IDLE: so much of the store's device stays free; may be NULL */
     /* filled */
