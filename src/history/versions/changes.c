@@ -347,6 +347,14 @@ static int place_at(struct wb_change_reader *reader, struct wb_object dir, uint6
     return 0;
 }
 
+int wb_change_has_moved(struct wb_change_reader *reader, struct wb_object dir)
+{
+    struct wb_times_entry move;
+    int r = wb_times_move(&reader->times, dir, WB_WHEN_PRESENT, &move);
+
+    return r == WB_ABSENT ? 0 : r < 0 ? r : 1;
+}
+
 int wb_change_place(struct wb_change_reader *reader, struct wb_object dir, int64_t when, struct wb_object *ret_parent,
                     char ret_name[WB_NAME_MAX + 1], bool *ret_settled)
 {

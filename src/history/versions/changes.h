@@ -45,6 +45,9 @@ const struct wb_times *wb_change_reader_times(const struct wb_change_reader *rea
 /* 0; WB_ABSENT: its record does not exist any more (erased); or -errno. */
 int wb_change_read(struct wb_change_reader *reader, const struct wb_times_entry *entry, struct wb_listed_change *ret);
 
+/* Whether directory `dir` ever moved: 1, 0 or -errno. */
+int wb_change_has_moved(struct wb_change_reader *reader, struct wb_object dir);
+
 /*
  * The place of directory `dir` at `when`: its parent and its name in it. *ret_settled: it never moved, so the answer
  * holds for all times. 0, WB_ABSENT if no record has it, or -errno.
