@@ -16,8 +16,8 @@
 #include "daemon/core/session.h"
 
 /*
- * For how long the kernel may cache names and attributes of the present, in seconds. A read-only mount takes no lock, so
- * the tree may be changed by another mount meanwhile: the kernel asks for each permission anew.
+ * For how long the kernel may cache names and attributes of the present, in seconds. A read-only mount takes no lock,
+ * so the tree may be changed by another mount meanwhile: the kernel asks for each permission anew.
  */
 double wb_kcache_timeout(const struct wb_session *session);
 
