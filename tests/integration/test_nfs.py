@@ -152,3 +152,33 @@ def test_a_second_user_sees_what_the_modes_permit(export):
         result = server.call("nfs-cat", path, uid=SECOND[0])
         assert result.returncode != 0 and "NFS4ERR_ACCES" in result.stdout, (path, result.stdout)
         assert server.call("nfs-cat", path).stdout == "then\n", path
+
+
+@caches_kept()
+def test_a_second_user_reaches_neither_the_store_nor_what_is_closed(export, maker):
+    """By names that a client may send, whatever it has looked up before; writes as well. (What the server has read before
+    is shown for as long as it keeps modes, on any file system.)"""
+    mount, server = export
+    root = mount.path
+    for name in ("d", "shared"):
+        (root / name).mkdir()
+    (root / "shared").chmod(0o777)
+    (root / "d" / "f").write_text("then")
+    (root / "d" / "secret").write_text("then")
+    (root / "d" / "secret").chmod(0o600)
+    at = f"@{epoch(moment())}"
+    (root / "d" / "f").write_text("now")
+    assert server.call("nfs-cat", "d/f", uid=SECOND[0]).stdout == "now"
+    assert server.call("nfs-cat", f"d{at}/f", uid=SECOND[0]).stdout == "then"
+    (root / "d").chmod(0o700)
+    source = maker.scratch / "new"
+    source.write_text("new")
+    for path in (".wayback/header", "shared/../.wayback/header", f"{at}/.wayback/header", f"d{at}/secret",
+                 f"{at}/d/secret", f"d/secret{at}", f"shared{at}/../d/secret"):
+        result = server.call("nfs-cat", path, uid=SECOND[0])
+        assert result.returncode != 0 and "then" not in result.stdout, (path, result.stdout)
+    for path in (".wayback", f"{at}/.wayback", "shared/../.wayback"):
+        assert server.call("nfs-ls", path, uid=SECOND[0]).returncode != 0, path
+    for path in ("d/new", f"shared{at}/new", f"{at}/shared/new", ".wayback", ".wayback/new"):
+        assert server.call("nfs-cp", path, source, uid=SECOND[0]).returncode != 0, path
+    assert sorted(os.listdir(root)) == ["d", "shared"] and os.listdir(root / "shared") == []

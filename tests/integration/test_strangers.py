@@ -141,6 +141,53 @@ def attempt_more(function, *arguments):
         return None
 
 
+IN_NAMESPACES = """
+for way in "$1" "$1/.." "$1/open/.."; do ls -d "$way/.wayback" && echo STORE; done
+umount "$1" && echo UNMOUNTED
+umount -l "$1" && echo UNMOUNTED
+mkdir -p "$1/open/here"
+mount --bind "$1" "$1/open/here" && ls -a "$1/open/here"
+umount "$1/open/here"
+mount --bind "$(dirname "$1")" "$1/open/here" && echo BELOW
+mount -t overlay -o "lowerdir=$1" none "$1/open/here" && echo OVERLAY
+cat "$1/closed" && echo READ
+rmdir "$1/open/here"
+true
+"""
+
+
+def test_no_way_leads_below_a_mount_in_place(maker):
+    """Nor through the daemon's process, nor for root in namespaces of the user's own."""
+    source = maker.tree()
+    mount = maker.mount("allow_other", source=source, path=source)
+    (source / "open").mkdir()
+    (source / "open").chmod(0o777)
+    (source / "closed").write_text("hush")
+    (source / "closed").chmod(0o600)
+    process = f"/proc/{mount.process.pid}"
+
+    def look():
+        for way in ("fd", "root", "cwd", "task", "map_files", "ns"):
+            for path in (f"{process}/{way}", f"{process}/task/{mount.process.pid}/{way}"):
+                if way != "task":
+                    assert attempt_more(os.listdir, path) is None, path
+        for way in ("mem", "maps", "environ", "auxv", "stack"):
+            assert attempt_more(read_file, f"{process}/{way}") is None, way
+        for path in (source / ".wayback", source / "open" / ".." / ".wayback"):
+            assert attempt_more(os.lstat, path) is None
+            assert attempt_more(os.mkdir, path) is None
+        assert {"closed", "open"} <= set(os.listdir(source)) and ".wayback" not in os.listdir(source)
+
+    run_as("eve", look)
+    result = mount.run_tool("unshare", "-U", "-r", "-m", "sh", "-c", IN_NAMESPACES, "sh", source, user=(4003, 4003))
+    if "unshare failed" in result.stdout or "Operation not permitted" in result.stdout.split("\n", maxsplit=1)[0]:
+        pytest.skip("no namespaces for ordinary users")
+    assert result.returncode == 0, result.stdout
+    for word in ("STORE", "UNMOUNTED", "BELOW", "OVERLAY", "READ", "hush"):
+        assert word not in result.stdout.split(), result.stdout
+    assert (source / "closed").read_text() == "hush" and ".wayback" not in os.listdir(source)
+
+
 # A file system with an attribute of system. that it lets every process of root change, as those of others are.
 WITH_SYSTEM = r"""
 #define _GNU_SOURCE
