@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What ordinary users try with files of others, and with programs that have power: on a bare file system and on a
-mount. What the bare one refuses, the mount refuses; and what both do leaves the same owners, modes, attributes and
-content."""
+"""Ordinary users try everything with files of others, and with programs that have power: on a bare file system and on a
+mount. The mount refuses all that the bare one refuses; if both do it, owners, modes, attributes and content are equal
+afterwards."""
 import ctypes
 import errno
 import fcntl
@@ -427,7 +427,7 @@ def is_disarmed(state_after, other):
 
 
 def compare(key, bare, mounted):
-    """(result, state afterwards) of what was tried on the bare file system and on the mount."""
+    """`bare`, `mounted`: (result, state afterwards)."""
     refused = [str(result).startswith("!") for result, _ in (bare, mounted)]
     if key[0] in NOT_THERE and refused[1]:
         return

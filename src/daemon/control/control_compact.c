@@ -21,7 +21,7 @@
 
 _Static_assert(sizeof(struct wb_control_compacted) <= WB_CONTROL_DATA_MAX, "a reply fits");
 
-/* What was lost from a directory; what had a file's name before. */
+/* The files that were removed from a directory, or those that had a file's name before. */
 static int compact_lost(const struct wb_request *request, struct wb_compact *compact, struct wb_revision *revision,
                         struct wb_revision *dir, uint32_t mode)
 {

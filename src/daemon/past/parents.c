@@ -73,7 +73,7 @@ void wb_parents_keep(struct wb_session *session, uint64_t generation, struct wb_
     own->object = parent;
     memcpy(own->name, name, size);
     pthread_mutex_lock(&parents->lock);
-    /* It never goes back: what was read before history was deleted is not kept after that. */
+    /* A place that was read before history was deleted is not kept afterwards. */
     if (generation >= parents->generation) {
         renew(parents, generation);
         if (g_hash_table_size(parents->table) == KEPT)
