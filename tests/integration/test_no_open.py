@@ -70,8 +70,8 @@ def limit():
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
 
 
-def few_of(mount):
-    mount.limits = limit
+def few_of(mount, limits=limit):
+    mount.limits = limits
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     yield mount.start()
@@ -177,6 +177,19 @@ def test_unlinked_while_it_is_open(few):
         os.close(fd)
 
 
+def test_a_removed_file_that_is_written_later_can_be_synced(few):
+    """The descriptor that leads to it is closed before the one it is written through."""
+    fds = []
+    for i in range(20):
+        fds.append(os.open(few.path / f"f{i}", os.O_RDWR | os.O_CREAT))
+        os.unlink(few.path / f"f{i}")
+        os.write(fds[-1], b"later")
+    crowd_out(few)
+    for fd in fds:
+        os.fsync(fd)
+        os.close(fd)
+
+
 def test_replaced_while_it_is_open(few):
     (few.path / "f").write_bytes(b"old")
     fd = os.open(few.path / "f", os.O_RDWR)
@@ -207,6 +220,21 @@ def test_the_name_is_removed_that_it_was_opened_by(few):
         assert (few.path / f"b{i}").read_bytes()[:1] == b"+"
 
 
+def test_many_names_that_were_renamed_of_files_that_have_others(few):
+    """The name that stays is remembered when another one is renamed."""
+    fds = []
+    for i in range(MANY):
+        fds.append(os.open(few.path / f"a{i}", os.O_RDWR | os.O_CREAT))
+        os.write(fds[-1], b"%d" % i)
+        os.link(few.path / f"a{i}", few.path / f"b{i}")
+        os.rename(few.path / f"b{i}", few.path / f"c{i}")
+        os.unlink(few.path / f"c{i}")
+    for i, fd in enumerate(fds):
+        assert os.pread(fd, 10, 0) == b"%d" % i
+        os.pwrite(fd, b"+", 0)
+        os.close(fd)
+
+
 def test_many_names_of_files_that_have_others(few):
     """A descriptor for each of them would be too many, and none is needed to remove them."""
     for i in range(MANY):
@@ -222,9 +250,9 @@ def test_more_removed_files_are_open_than_it_can_have_descriptors(few):
     """The graveyard leads to them. Without one, no more can be removed, and none is lost."""
     keeps, fds, error = "history=none" not in few.options, [], None
     for i in range(MANY):
-        fds.append(os.open(few.path / f"f{i}", os.O_RDWR | os.O_CREAT))
-        os.write(fds[-1], b"%d" % i)
         try:
+            fds.append(os.open(few.path / f"f{i}", os.O_RDWR | os.O_CREAT))
+            os.write(fds[-1], b"%d" % i)
             os.unlink(few.path / f"f{i}")
         except OSError as caught:
             error = caught.errno
@@ -233,10 +261,19 @@ def test_more_removed_files_are_open_than_it_can_have_descriptors(few):
     for i, fd in enumerate(fds):
         assert os.pread(fd, 10, 0) == b"%d" % i
         os.close(fd)
-    if not keeps:
-        assert (few.path / f"f{len(fds) - 1}").exists()
-        os.unlink(few.path / f"f{len(fds) - 1}")
+    for path in few.path.glob("f*"):
+        assert path == few.path / f"f{len(fds) - 1}"
+        until(lambda path=path: not path.exists() or not unlink_fails(path))
     assert not list(few.path.glob("f*"))
+
+
+def unlink_fails(path):
+    try:
+        os.unlink(path)
+    except OSError as caught:
+        assert caught.errno == errno.EMFILE
+        return True
+    return False
 
 
 def test_replaced_where_it_can_have_no_descriptor(maker):
@@ -280,6 +317,22 @@ def test_its_history_is_removed_while_it_is_open(maker):
             os.pwrite(fd, b"+", 0)
             assert os.pread(fd, 1, 0) == b"+"
             os.close(fd)
+
+
+def test_replaced_by_a_restored_file_while_it_is_open(maker):
+    """vrevert brings back a deleted file in its place, and the history of both is removed."""
+    for few in few_of(maker.mount("no_open", start=False)):
+        (few.path / "f").write_bytes(b"old")
+        then = moment()
+        (few.path / "g").write_bytes(b"new")
+        os.rename(few.path / "g", few.path / "f")
+        fd = os.open(few.path / "f", os.O_RDWR)
+        crowd_out(few)
+        few.tool("vrevert", few.path / "f", "--time", epoch(then))
+        assert (few.path / "f").read_bytes() == b"old"
+        few.tool("vrm", "-y", few.path / "f")
+        assert os.pread(fd, 10, 0) == b"new"
+        os.close(fd)
 
 
 @pytest.mark.parametrize("kind", ("ext4", "xfs"))
@@ -379,6 +432,22 @@ def test_the_mode_changes_while_it_is_open(few_user):
         found.append((mount.path / "w").read_bytes())
     as_user(work, *NOBODY)
     assert found == [b"one", b"two"]
+
+
+def test_an_acl_takes_the_rights_while_it_is_open(few_user):
+    mount, found = few_user, []
+
+    def work():
+        (mount.path / "f").write_bytes(b"one")
+        crowd_out(mount)
+        fd = os.open(mount.path / "f", os.O_RDWR)
+        subprocess.run(["setfacl", "-m", "u::---", mount.path / "f"], check=True)
+        crowd_out(mount)
+        os.pwrite(fd, b"two", 0)
+        found.append(os.pread(fd, 10, 0))
+        os.close(fd)
+    as_user(work, *NOBODY)
+    assert found == [b"two"]
 
 
 def test_appends(few):
@@ -655,6 +724,40 @@ def test_when_nothing_can_be_closed_nothing_is_created(few):
         os.close(fd)
     (few.path / "f").write_bytes(b"x")
     assert (few.path / "f").read_bytes() == b"x"
+
+
+def test_files_are_read_as_long_as_one_descriptor_can_be_closed(maker):
+    """However many there are that must stay open."""
+    def few_thousand():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4 * DESCRIPTORS, 4 * DESCRIPTORS))
+
+    mount = maker.mount("no_open", "history=none", start=False)
+    for few in few_of(mount, few_thousand):
+        for i in range(100):
+            (few.path / str(i)).write_bytes(b"%d" % i)
+        fds = []
+        with pytest.raises(OSError) as caught:
+            while True:
+                fds.append(os.open(few.path, os.O_RDWR | os.O_TMPFILE, 0o600))
+        assert caught.value.errno == errno.EMFILE and len(fds) > 1000
+        before = descriptors(few)
+        for fd in fds[-18:]:
+            os.close(fd)
+        del fds[-18:]
+        until(lambda: descriptors(few) <= before - 18)
+        for i in range(100):
+            assert read_directly(few.path / str(i)) == b"%d" % i
+        for fd in fds:
+            os.close(fd)
+
+
+def read_directly(path):
+    page = mmap.mmap(-1, 4096)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        return page[:os.preadv(fd, [page], 0)]
+    finally:
+        os.close(fd)
 
 
 # ---- directories ---------------------------------------------------------------------------------

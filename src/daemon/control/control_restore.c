@@ -8,6 +8,7 @@
 #include "daemon/caller/creds.h"
 #include "daemon/keeper/enospc_retry.h"
 #include "daemon/keeper/keeper.h"
+#include "daemon/live/io.h"
 #include "daemon/live/mutation.h"
 #include "daemon/live/ops.h"
 #include "daemon/live/stage.h"
@@ -19,6 +20,7 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct restore {
     const struct wb_request *request;
@@ -33,12 +35,15 @@ struct restore {
     struct wb_access from;
     struct wb_inode *node, *victim;
     struct stat victim_st;
+    int room, pin; /* for the victim (wb_io_pin_begin); -1: none */
 };
 
 static void deinit(struct restore *restore)
 {
     struct wb_session *session = restore->request->session;
 
+    if (restore->pin >= 0)
+        close(restore->pin);
     wb_inode_unref(session, restore->victim);
     wb_inode_unref(session, restore->node);
     wb_access_put(session, &restore->from);
@@ -171,12 +176,13 @@ static void follow(struct restore *restore)
     struct wb_session *session = restore->request->session;
 
     if (restore->victim && restore->victim != restore->node) {
+        wb_io_pin_end(session, restore->victim, wb_steal_fd(&restore->pin), fuse_req_ctx(restore->request->req)->uid);
         restore->victim->buried = WB_BURIED_YES;
         wb_inode_unbind(session, restore->victim, restore->dir, restore->name, restore->victim_st.st_nlink <= 1);
         session->graves[restore->victim->node.object.ino & 0xff] = 1;
     }
     if (restore->node) {
-        wb_inode_bind(session, restore->node, restore->dir, restore->name);
+        wb_inode_bind(session, restore->node, restore->dir, restore->name, NULL, NULL);
         restore->node->buried = WB_BURIED_UNKNOWN;
         restore->node->sync_all = true;
     }
@@ -222,6 +228,9 @@ static int make(struct restore *restore)
     r = wb_enospc_retry_recorded(wb_stage_end_locked(session, restore->node));
     if (r == 0)
         r = wb_enospc_retry_recorded(wb_stage_end_locked(session, restore->victim));
+    if (r == 0 && restore->victim && restore->victim != restore->node)
+        r = wb_io_pin_begin(session, restore->victim, restore->dir, restore->to.fd, restore->name,
+                            restore->victim_st.st_nlink, true, restore->room, &restore->pin);
     if (r == 0) {
         r = wb_capture_restore(session->store, &to, restore->name, restore->object, restore->is_dir,
                                restore->from_dir ? restore->from.fd : -1, restore->from_name,
@@ -240,7 +249,7 @@ static int make(struct restore *restore)
 
 int wb_control_restore(const struct wb_request *request, struct wb_control *out)
 {
-    struct restore restore = {.request = request, .to = {.fd = -1}, .from = {.fd = -1}};
+    struct restore restore = {.request = request, .to = {.fd = -1}, .from = {.fd = -1}, .pin = -1};
     struct wb_inode *start = wb_inode_of(request->start);
     int r;
 
@@ -256,6 +265,7 @@ int wb_control_restore(const struct wb_request *request, struct wb_control *out)
         r = look_at_victim(&restore);
     if (r == 0) {
         restore.node = wb_inode_find(request->session, restore.object);
+        restore.room = wb_io_make_room(request->session);
         r = make(&restore);
     }
     if (r == 0) {

@@ -323,14 +323,15 @@ struct wb_inode *wb_inode_find(struct wb_session *session, struct wb_object obje
     return inode;
 }
 
-int wb_inode_bind(struct wb_session *session, struct wb_inode *inode, struct wb_inode *parent, const char *name)
+int wb_inode_bind(struct wb_session *session, struct wb_inode *inode, struct wb_inode *parent, const char *name,
+                  const struct wb_inode *old_parent, const char *old_name)
 {
     int r;
 
     pthread_mutex_lock(&session->nodes.lock);
     r = bind_locked(session, inode, parent, name);
-    /* One of them may be the name it had before. */
-    drop_aliases(session, inode, NULL, NULL);
+    if (old_name)
+        drop_aliases(session, inode, old_parent, old_name);
     pthread_mutex_unlock(&session->nodes.lock);
     return r;
 }

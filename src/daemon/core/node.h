@@ -146,8 +146,12 @@ void wb_inode_unlock_two(struct wb_inode *a, struct wb_inode *b);
 /* The kernel drops `count` of its references. */
 void wb_inode_forget(struct wb_session *session, struct wb_inode *inode, uint64_t count);
 
-/* parent/name is a living name of it: the one it is known by from now on. A dead node lives again. */
-int wb_inode_bind(struct wb_session *session, struct wb_inode *inode, struct wb_inode *parent, const char *name);
+/*
+ * parent/name is a living name of it: the one it is known by from now on. A dead node lives again. old_parent/old_name
+ * is a name that it has no longer; `old_name` NULL: it keeps all.
+ */
+int wb_inode_bind(struct wb_session *session, struct wb_inode *inode, struct wb_inode *parent, const char *name,
+                  const struct wb_inode *old_parent, const char *old_name);
 
 /* parent/name is no name of it any longer. `last`: it has no other; it is dead then. */
 void wb_inode_unbind(struct wb_session *session, struct wb_inode *inode, const struct wb_inode *parent,

@@ -62,12 +62,14 @@ static bool opens_again(const struct wb_lower *lower)
 }
 
 /* With nodes.lock held: the least recently used one that may be closed, or NULL. `any`: also if it cannot be opened
- * again as long as the file's mode is what it is. One that must stay open is looked at later again. */
+ * again as long as the file's mode is what it is. One that must stay open is looked at later again. If there is no room
+ * at all, each is looked at. */
 static struct wb_lower *find_victim(struct wb_session *session, bool any)
 {
     struct wb_lowers *lowers = &session->lowers;
+    unsigned looks = any && lowers->count >= lowers->limit ? lowers->count : LOOKS;
 
-    for (unsigned i = 0; i < LOOKS && lowers->oldest; i++) {
+    for (unsigned i = 0; i < looks && lowers->oldest; i++) {
         struct wb_lower *lower = lowers->oldest;
 
         if (!is_only_way(session, lower, any) && (any || opens_again(lower)))
@@ -78,16 +80,19 @@ static struct wb_lower *find_victim(struct wb_session *session, bool any)
     return NULL;
 }
 
-/* With nodes.lock held. */
-static struct wb_lower *choose_victim(struct wb_session *session)
+/* With nodes.lock held. *ret_any: that of find_victim. */
+static struct wb_lower *choose_victim(struct wb_session *session, bool *ret_any)
 {
     const struct wb_lowers *lowers = &session->lowers;
     struct wb_lower *lower = NULL;
 
+    *ret_any = false;
     if (lowers->count >= lowers->max)
         lower = find_victim(session, false);
-    if (!lower && lowers->count + HARD_ROOM >= MIN(2 * lowers->max, lowers->limit))
+    if (!lower && lowers->count + HARD_ROOM >= MIN(2 * lowers->max, lowers->limit)) {
+        *ret_any = true;
         lower = find_victim(session, true);
+    }
     return lower;
 }
 
@@ -116,6 +121,9 @@ static void take_errors(struct wb_session *session, struct wb_lower *lower)
 {
     int r;
 
+    /* Nothing is written through it, and the call would fail. */
+    if (lower->mode & O_PATH)
+        return;
     pthread_mutex_lock(&lower->lock);
     clear_written(session, lower);
     r = sync_file_range(lower->fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE);
@@ -131,15 +139,15 @@ static void evict_begin(struct wb_session *session, struct wb_lower *lower)
     lower->users++;
 }
 
-/* Closes it unless it has been used meanwhile. */
-static void evict_end(struct wb_session *session, struct wb_lower *lower)
+/* Closes it unless it has been used meanwhile, or another one of its node was closed. `any` as of is_only_way. */
+static void evict_end(struct wb_session *session, struct wb_lower *lower, bool any)
 {
     struct wb_inode *inode = lower->inode;
 
     take_errors(session, lower);
     pthread_mutex_lock(&session->nodes.lock);
     lower->users--;
-    if (lower->refs > 0 || lower->users > 0 || lower->written || is_only_way(session, lower, true)) {
+    if (lower->refs > 0 || lower->users > 0 || lower->written || is_only_way(session, lower, any)) {
         wb_lower_release(session, lower);
         lower = NULL;
     } else {
@@ -156,14 +164,15 @@ static void evict_end(struct wb_session *session, struct wb_lower *lower)
 static bool evict(struct wb_session *session)
 {
     struct wb_lower *lower;
+    bool any;
 
     pthread_mutex_lock(&session->nodes.lock);
-    lower = choose_victim(session);
+    lower = choose_victim(session, &any);
     if (lower)
         evict_begin(session, lower);
     pthread_mutex_unlock(&session->nodes.lock);
     if (lower)
-        evict_end(session, lower);
+        evict_end(session, lower, any);
     return lower;
 }
 
@@ -187,6 +196,7 @@ int wb_io_make_room(struct wb_session *session)
  */
 void wb_io_close_unused(struct wb_session *session)
 {
+    WB_WITH_RELOCATE_LOCK(session);
     struct wb_lower *unused[UNUSED], *next, *lower;
     unsigned count = 0, looks = UNUSED_LOOKS;
 
@@ -205,7 +215,7 @@ void wb_io_close_unused(struct wb_session *session)
     }
     pthread_mutex_unlock(&session->nodes.lock);
     while (count > 0)
-        evict_end(session, unused[--count]);
+        evict_end(session, unused[--count], false);
 }
 
 /* ---- names that are removed -------------------------------------------------------------------- */
@@ -222,6 +232,17 @@ static bool is_known_only_by(struct wb_session *session, const struct wb_inode *
     return known;
 }
 
+/* What must stay open is to be read as well, which takes a further descriptor. */
+static bool is_nearly_full(struct wb_session *session)
+{
+    bool full;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    full = session->lowers.count + HARD_ROOM >= session->lowers.limit;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return full;
+}
+
 int wb_io_pin_begin(struct wb_session *session, struct wb_inode *inode, const struct wb_inode *dir, int dir_fd,
                     const char *name, nlink_t links, bool buried, int room, int *ret_pin)
 {
@@ -229,8 +250,8 @@ int wb_io_pin_begin(struct wb_session *session, struct wb_inode *inode, const st
 
     if (caches ? links > 1 && !is_known_only_by(session, inode, dir, name) : buried)
         return 0;
-    if (caches && room < 0)
-        return buried || links > 1 ? 0 : room;
+    if (caches && (room < 0 || is_nearly_full(session)))
+        return buried || links > 1 ? 0 : -EMFILE;
     *ret_pin = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     return 0;
 }

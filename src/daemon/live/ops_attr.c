@@ -425,6 +425,9 @@ static void change(struct wb_session *session, fuse_req_t req, struct wb_inode *
 void wb_op_setxattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const char *name,
                     const char *value, size_t size, int flags)
 {
+    /* It sets the mode as well. */
+    if (strcmp(name, "system.posix_acl_access") == 0)
+        wb_io_before_chmod(session, req, inode, 0);
     change(session, req, inode, name, value, size, flags);
 }
 

@@ -624,7 +624,7 @@ static void follow(struct move *move)
     bool exchange = move->flags & RENAME_EXCHANGE, recorded = session->recording && !move->pastless;
 
     if (move->other && exchange) {
-        wb_inode_bind(session, move->other, move->old_dir, move->old_name);
+        wb_inode_bind(session, move->other, move->old_dir, move->old_name, move->new_dir, move->new_name);
     } else if (move->other) {
         bool is_dir = S_ISDIR(move->other_st.st_mode);
 
@@ -640,7 +640,7 @@ static void follow(struct move *move)
         session->graves[move->other_object.ino & 0xff] = 1;
     }
     if (move->moved)
-        wb_inode_bind(session, move->moved, move->new_dir, move->new_name);
+        wb_inode_bind(session, move->moved, move->new_dir, move->new_name, move->old_dir, move->old_name);
     wb_recording_renamed(session, move->moved);
     wb_recording_renamed(session, exchange ? move->other : NULL);
     if (move->old_dir != move->new_dir) {
