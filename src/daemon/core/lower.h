@@ -7,7 +7,7 @@
  *
  * A descriptor is closed when its last handle and its last operation end. If the session caches descriptors
  * (wb_lowers.caches), one that was opened for an operation stays open until the node is freed or
- * wb_lowers_make_room (lower_cache.h) evicts it.
+ * wb_io_make_room (live/io.h) evicts it.
  */
 
 #include "daemon/core/shares.h"

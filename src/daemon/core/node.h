@@ -7,8 +7,9 @@
  *
  * A node is live (an object of SRC as it is now), past (an object at T), or the directory of
  * snapshots of a live one, which no disk knows. Live nodes are found by their object, so hard links share
- * one; a node knows one living name, holds no descriptor and costs less than 300 bytes. It exists as
- * long as the kernel, a child, a handle or an operation refers to it.
+ * one; a node knows one living name, holds no descriptor and costs less than 300 bytes; with no_open, it may keep
+ * descriptors (lower.h) and further names. It exists as long as the kernel, a child, a handle or an operation
+ * refers to it.
  */
 
 #include "capture/capture.h"
