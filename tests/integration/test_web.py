@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mounts import LIMIT, NOBODY, SECOND, epoch, moment, nanoseconds, run
-from web import Web
+from web import Web, heed_signals
 
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 ODD = (b"a\nb", b"caf\xe9", "<img src=x onerror=alert(1)>".encode(), "a\u202eb".encode(), b"%2e%2e", b"a b&c=d?e#f", b"\"'")
@@ -136,7 +136,7 @@ def test_usage_and_ends(made):
         assert web.end(number) == (128 + number, "")
     # For people, the address is a line of its own; the browser is not opened without a terminal.
     process = subprocess.Popen([made.programs.directory / "vweb", made.path], stdout=subprocess.PIPE, text=True,
-                               stderr=subprocess.PIPE, env=made.programs.environment())
+                               stderr=subprocess.PIPE, env=made.programs.environment(), preexec_fn=heed_signals)
     assert process.stdout.readline() == f"{made.path}\n"
     url = urllib.parse.urlsplit(process.stdout.readline().strip())
     assert url.hostname == "127.0.0.1" and url.fragment.startswith("token=") and not url.query

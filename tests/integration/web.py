@@ -13,6 +13,12 @@ import urllib.parse
 from mounts import LIMIT
 
 
+def heed_signals():
+    """In the child: whoever runs the tests may ignore them."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Web:
     """A server that has printed its address."""
 
@@ -21,7 +27,7 @@ class Web:
         self.command = mount._as(user) + [str(mount.programs.directory / "wayback"), "web", "--json", *arguments,
                                           str(path or mount.path)]
         self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd="/",
-                                        stderr=subprocess.PIPE, env=mount.programs.environment())
+                                        stderr=subprocess.PIPE, env=mount.programs.environment(), preexec_fn=heed_signals)
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read()
         self.document = json.loads(line)
