@@ -5,8 +5,9 @@
  * that there may be more.
  */
 #include "daemon/control/control.h"
+#include "daemon/control/parents.h"
 #include "daemon/live/recording.h"
-#include "daemon/past/parents.h"
+#include "daemon/past/pages.h"
 #include "daemon/past/past_perm.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"
@@ -31,7 +32,7 @@ struct wb_below {
     struct wb_past_perm *perm; /* NULL: root asks */
     GHashTable *dirs;        /* struct wb_object -> what is known of a directory that never moved */
     size_t dirs_steps;       /* the depths of these, summed up */
-    GHashTable *parents;     /* struct wb_object -> struct parent, of directories that never moved */
+    struct wb_parents *parents; /* of directories that have not moved, as far as this request knows */
     uint64_t generation;     /* of the past, when the request began */
     GHashTable *allowed;     /* struct wb_object -> whether the caller may list it: 1, or search it: 2 */
 };
@@ -41,16 +42,10 @@ enum { WB_BELOW_NOT, WB_BELOW_YES, WB_BELOW_HIDDEN };
 /* Directories remembered within one request. */
 #define DIRS_MAX 4096
 #define DIRS_STEPS_MAX (256u << 10)
-#define PARENTS_MAX 16384
 
 struct step {
     struct wb_object object;
     char name[WB_NAME_MAX + 1];
-};
-
-struct parent {
-    struct wb_object object;
-    char name[]; /* in it */
 };
 
 /* A directory at some time, seen from the path asked for. */
@@ -93,8 +88,8 @@ static int below_init(struct wb_below *below, const struct wb_request *request, 
     *below = (struct wb_below){.request = request, .perm = wb_past_perm_acquire(request)};
     below->dirs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, place_free);
     below->allowed = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
-    below->generation = wb_parents_generation(request->session);
-    below->parents = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, g_free);
+    below->generation = wb_pages_generation(request->session->past);
+    below->parents = wb_parents_new();
     r = wb_control_find(request, request->in->path, &dir, &name);
     if (r == 0)
         r = wb_control_may_read(request, dir, name);
@@ -118,50 +113,28 @@ static void below_deinit(struct wb_below *below)
     g_free(below->path);
     g_hash_table_unref(below->dirs);
     g_hash_table_unref(below->allowed);
-    g_hash_table_unref(below->parents);
+    wb_parents_free(below->parents);
 }
 
 /* ---- where a directory was --------------------------------------------------------------------------- */
 
-/* Within this request: the directory has not moved, so far. */
-static void keep_parent(struct wb_below *below, const struct step *step, struct wb_object object)
-{
-    size_t size = strlen(step->name) + 1;
-    struct parent *parent = g_malloc(sizeof(*parent) + size);
-
-    parent->object = object;
-    memcpy(parent->name, step->name, size);
-    if (g_hash_table_size(below->parents) == PARENTS_MAX)
-        g_hash_table_remove_all(below->parents);
-    g_hash_table_replace(below->parents, g_memdup2(&step->object, sizeof(step->object)), parent);
-}
-
-/* One step up: wb_change_place, unless it is known from another way up. Ways of nested directories are long, and have
- * much in common. */
+/* One step up: wb_change_place, unless it is known from another way up, in this request or in an earlier one. */
 static int step_up(struct wb_below *below, struct wb_change_reader *reader, int64_t when, struct step *step,
                    struct wb_object *ret_parent, bool *ret_settled)
 {
-    const struct parent *known = g_hash_table_lookup(below->parents, &step->object);
     struct wb_session *session = below->request->session;
-    int r;
+    int r = 0;
 
-    if (known) {
-        g_strlcpy(step->name, known->name, sizeof(step->name));
-        *ret_parent = known->object;
-        *ret_settled = true;
+    *ret_settled = true;
+    if (wb_parents_find(below->parents, below->generation, step->object, ret_parent, step->name))
         return 0;
-    }
     /* The first place of a directory is where it is, if it never moved. */
-    if (wb_parents_find(session, step->object, ret_parent, step->name) &&
-        wb_change_has_moved(reader, step->object) == 0) {
-        *ret_settled = true;
-        keep_parent(below, step, *ret_parent);
-        return 0;
-    }
-    r = wb_change_place(reader, step->object, when, ret_parent, step->name, ret_settled);
+    if (!wb_parents_find(session->parents, wb_pages_generation(session->past), step->object, ret_parent, step->name) ||
+        wb_change_has_moved(reader, step->object) != 0)
+        r = wb_change_place(reader, step->object, when, ret_parent, step->name, ret_settled);
     if (r == 0 && *ret_settled) {
-        wb_parents_keep(session, below->generation, step->object, *ret_parent, step->name);
-        keep_parent(below, step, *ret_parent);
+        wb_parents_keep(session->parents, below->generation, step->object, *ret_parent, step->name);
+        wb_parents_keep(below->parents, below->generation, step->object, *ret_parent, step->name);
     }
     return r;
 }

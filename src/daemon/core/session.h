@@ -45,6 +45,7 @@ struct wb_compaction;
 struct wb_helper;
 struct wb_keeper;
 struct wb_overdue;
+struct wb_parents;
 struct wb_past;
 struct wb_prune;
 struct wb_request;
@@ -101,6 +102,7 @@ struct wb_session {
 
     struct wb_store *store;     /* NULL: no history */
     struct wb_history *history; /* NULL: no history */
+    struct wb_parents *parents; /* of directories (control/parents.h); NULL: none are kept */
     struct wb_past *past;       /* past.h */
 
     struct wb_permutation numbers; /* makes the kernel's numbers of nodes from their addresses, which nobody may know */

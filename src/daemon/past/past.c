@@ -5,7 +5,6 @@
 #include "daemon/past/milestones.h"
 #include "daemon/past/pages.h"
 #include "daemon/past/past_access.h"
-#include "daemon/past/parents.h"
 #include "daemon/past/past_buried.h"
 #include "daemon/past/past_node.h"
 #include "daemon/past/past_open.h"
@@ -37,7 +36,6 @@ int wb_past_init(struct wb_session *session)
         g_free(past);
         return -ENOMEM;
     }
-    past->parents = wb_parents_new();
     pthread_mutex_init(&past->lock, NULL);
     wb_past_nodes_init(past);
     past->generation = 1;
@@ -68,7 +66,6 @@ void wb_past_deinit(struct wb_session *session)
     wb_past_contents_deinit(past);
     g_array_unref(past->altered);
     wb_buried_cache_free(past->buried);
-    wb_parents_free(past->parents);
     wb_milestones_free(past->milestones);
     pthread_mutex_destroy(&past->lock);
     g_free(past);

@@ -24,7 +24,6 @@
 #include <glib.h>
 
 struct wb_buried_cache;
-struct wb_parents;
 struct wb_milestones;
 struct wb_past_content;
 struct wb_snapdir_listing;
@@ -90,7 +89,6 @@ struct wb_past {
     struct wb_pages usages;  /* of what history takes (control_usage.c) */
     GQueue perm;             /* what was open to whom (past_perm.c); under `lock` */
     struct wb_buried_cache *buried; /* which directories lost what (past_access.c) */
-    struct wb_parents *parents; /* of directories, for lists of changes (parents.h); may be NULL */
     struct wb_lane names;    /* look-backs for calls of POSIX (past_later.h): the kernel has the directory locked */
     struct wb_lane looks;    /* those beyond POSIX, which take longer (ops_control.c) */
     struct wb_lane changes;  /* those beyond POSIX that change something (ops_control.c), and all of root's */

@@ -3,6 +3,7 @@
 #include "daemon/live/recording.h"
 
 #include "daemon/control/control.h"
+#include "daemon/control/parents.h"
 #include "daemon/jobs/compact.h"
 #include "daemon/jobs/schedule.h"
 #include "daemon/jobs/survey.h"
@@ -405,6 +406,7 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options, s
         r = wb_past_init(session);
         if (r < 0)
             wb_error_set(why, r, "%s: %s", session->source, g_strerror(-r));
+        session->parents = wb_parents_new();
     }
     if (r == 0 && (options->at || (session->history && !session->recording)))
         r = wb_moment_open(session, why);
@@ -427,6 +429,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     if (session->past)
         wb_past_deinit(session);
     wb_control_thin_drop(session);
+    wb_parents_free(session->parents);
     if (session->history)
         wb_history_free(session->history);
     wb_dirfds_deinit(&session->dirfds);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "daemon/past/parents.h"
+#include "daemon/control/parents.h"
 
-#include "daemon/past/past_node.h"
 #include "format/object_key.h"
 #include <glib.h>
 #include <string.h>
@@ -41,17 +40,6 @@ struct wb_parents *wb_parents_free(struct wb_parents *parents)
     return NULL;
 }
 
-uint64_t wb_parents_generation(struct wb_session *session)
-{
-    struct wb_past *past = session->past;
-    uint64_t generation;
-
-    pthread_mutex_lock(&past->lock);
-    generation = past->generation;
-    pthread_mutex_unlock(&past->lock);
-    return generation;
-}
-
 /* With the lock held. */
 static void renew(struct wb_parents *parents, uint64_t generation)
 {
@@ -60,14 +48,13 @@ static void renew(struct wb_parents *parents, uint64_t generation)
     parents->generation = generation;
 }
 
-void wb_parents_keep(struct wb_session *session, uint64_t generation, struct wb_object dir, struct wb_object parent,
+void wb_parents_keep(struct wb_parents *parents, uint64_t generation, struct wb_object dir, struct wb_object parent,
                      const char *name)
 {
-    struct wb_parents *parents = session->past->parents;
     size_t size = strlen(name) + 1;
     struct parent *own;
 
-    if (!parents || wb_parents_generation(session) != generation)
+    if (!parents)
         return;
     own = g_malloc(sizeof(*own) + size);
     own->object = parent;
@@ -84,11 +71,9 @@ void wb_parents_keep(struct wb_session *session, uint64_t generation, struct wb_
     g_free(own);
 }
 
-bool wb_parents_find(struct wb_session *session, struct wb_object dir, struct wb_object *ret_parent,
-                     char ret_name[WB_NAME_MAX + 1])
+bool wb_parents_find(struct wb_parents *parents, uint64_t generation, struct wb_object dir,
+                     struct wb_object *ret_parent, char ret_name[WB_NAME_MAX + 1])
 {
-    struct wb_parents *parents = session->past->parents;
-    uint64_t generation = wb_parents_generation(session);
     const struct parent *found = NULL;
 
     if (!parents)
