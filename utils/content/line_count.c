@@ -6,6 +6,7 @@
  */
 #include "content/line_count.h"
 
+#include "content/lines.h"
 #include <glib.h>
 #include <stdint.h>
 #include <string.h>
@@ -13,59 +14,16 @@
 /* Steps of the comparison, about a tenth of a second. */
 #define STEPS_MAX 20000000u
 
-struct line {
-    const char *text;
-    size_t length;
-};
-
-/* FNV-1a, with a seed that the author of a text cannot know: lines that collide on purpose would take for ever. */
-static guint hash_line(gconstpointer data)
-{
-    static guint seed;
-    const struct line *line = data;
-    guint hash;
-
-    if (seed == 0)
-        seed = g_random_int() | 1;
-    hash = seed;
-    for (size_t i = 0; i < line->length; i++)
-        hash = (hash ^ (guchar)line->text[i]) * 16777619u;
-    return hash ^ hash >> 15;
-}
-
-static gboolean is_same_line(gconstpointer a, gconstpointer b)
-{
-    const struct line *one = a, *other = b;
-
-    return one->length == other->length && memcmp(one->text, other->text, one->length) == 0;
-}
-
-/* Each line with its end, so that a last line without one differs from the same with one. Array of struct line. */
-static GArray *split(const char *text, size_t size)
-{
-    GArray *lines = g_array_new(FALSE, FALSE, sizeof(struct line));
-
-    while (size > 0) {
-        const char *end = memchr(text, '\n', size);
-        struct line line = {text, end ? (size_t)(end - text) + 1 : size};
-
-        g_array_append_val(lines, line);
-        text += line.length;
-        size -= line.length;
-    }
-    return lines;
-}
-
 /* Leaves out the lines that both begin with, or end with. */
 static void trim(GArray *old, GArray *new)
 {
     guint begin = 0, end = 0, shorter = MIN(old->len, new->len);
 
     while (begin < shorter &&
-           is_same_line(&g_array_index(old, struct line, begin), &g_array_index(new, struct line, begin)))
+           wb_line_equal(&g_array_index(old, struct wb_line, begin), &g_array_index(new, struct wb_line, begin)))
         begin++;
-    while (end < shorter - begin && is_same_line(&g_array_index(old, struct line, old->len - 1 - end),
-                                                 &g_array_index(new, struct line, new->len - 1 - end)))
+    while (end < shorter - begin && wb_line_equal(&g_array_index(old, struct wb_line, old->len - 1 - end),
+                                                 &g_array_index(new, struct wb_line, new->len - 1 - end)))
         end++;
     g_array_set_size(old, old->len - end);
     g_array_set_size(new, new->len - end);
@@ -76,13 +34,13 @@ static void trim(GArray *old, GArray *new)
 /* The lines that `other` has as well, as numbers: equal lines have equal ones. Array of guint. */
 static GArray *common(const GArray *lines, const GArray *other, GHashTable *numbers)
 {
-    g_autoptr(GHashTable) there = g_hash_table_new(hash_line, is_same_line);
+    g_autoptr(GHashTable) there = g_hash_table_new(wb_line_hash, wb_line_equal);
     GArray *found = g_array_new(FALSE, FALSE, sizeof(guint));
 
     for (guint i = 0; i < other->len; i++)
-        g_hash_table_add(there, &g_array_index(other, struct line, i));
+        g_hash_table_add(there, &g_array_index(other, struct wb_line, i));
     for (guint i = 0; i < lines->len; i++) {
-        struct line *line = &g_array_index(lines, struct line, i);
+        struct wb_line *line = &g_array_index(lines, struct wb_line, i);
         gpointer number;
 
         if (!g_hash_table_contains(there, line))
@@ -134,7 +92,7 @@ static int64_t distance(const GArray *old, const GArray *new)
 bool wb_lines_compare(const char *old, size_t old_size, const char *new, size_t new_size, unsigned *ret_added,
                       unsigned *ret_removed)
 {
-    g_autoptr(GHashTable) numbers = g_hash_table_new(hash_line, is_same_line);
+    g_autoptr(GHashTable) numbers = g_hash_table_new(wb_line_hash, wb_line_equal);
     g_autoptr(GArray) old_lines = NULL;
     g_autoptr(GArray) new_lines = NULL;
     g_autoptr(GArray) old_common = NULL;
@@ -143,8 +101,8 @@ bool wb_lines_compare(const char *old, size_t old_size, const char *new, size_t 
 
     if (memchr(old, '\0', old_size) || memchr(new, '\0', new_size))
         return false;
-    old_lines = split(old, old_size);
-    new_lines = split(new, new_size);
+    old_lines = wb_lines_split(old, old_size, sizeof(struct wb_line));
+    new_lines = wb_lines_split(new, new_size, sizeof(struct wb_line));
     trim(old_lines, new_lines);
     old_common = common(old_lines, new_lines, numbers);
     new_common = common(new_lines, old_lines, numbers);

@@ -7,6 +7,7 @@
  */
 #include "content/line_diff.h"
 
+#include "content/lines.h"
 #include <stdint.h>
 #include <string.h>
 
@@ -14,46 +15,10 @@
 #define DISTANCE_MAX 2000
 
 struct line {
-    const char *text;
-    size_t length;
+    struct wb_line line;
     guint number; /* equal lines have equal ones */
     bool alone;   /* it is not common            */
 };
-
-/* FNV-1a, with a seed that the author of a text cannot know: lines that collide on purpose would take for ever. */
-static guint32 seed;
-
-static guint hash_line(gconstpointer data)
-{
-    const struct line *line = data;
-    guint hash = seed;
-
-    for (size_t i = 0; i < line->length; i++)
-        hash = (hash ^ (guchar)line->text[i]) * 16777619u;
-    return hash ^ hash >> 15;
-}
-
-static gboolean is_same_text(gconstpointer a, gconstpointer b)
-{
-    const struct line *one = a, *other = b;
-
-    return one->length == other->length && memcmp(one->text, other->text, one->length) == 0;
-}
-
-static GArray *split(const char *text, size_t size)
-{
-    GArray *lines = g_array_new(FALSE, FALSE, sizeof(struct line));
-
-    while (size > 0) {
-        const char *end = memchr(text, '\n', size);
-        struct line line = {.text = text, .length = end ? (size_t)(end - text) + 1 : size};
-
-        g_array_append_val(lines, line);
-        text += line.length;
-        size -= line.length;
-    }
-    return lines;
-}
 
 static struct line *line_of(const GArray *lines, gint64 at)
 {
@@ -162,7 +127,7 @@ static void mark_script(const struct search *search, gint64 d)
 /* False: the difference is too large, and all lines in question are `alone` now. */
 static bool compare(GArray *old, GArray *new)
 {
-    g_autoptr(GHashTable) numbers = g_hash_table_new(hash_line, is_same_text);
+    g_autoptr(GHashTable) numbers = g_hash_table_new(wb_line_hash, wb_line_equal);
     g_autoptr(GPtrArray) ends = g_ptr_array_new_with_free_func(g_free);
     g_autoptr(GArray) old_shared = NULL;
     g_autoptr(GArray) new_shared = NULL;
@@ -202,7 +167,7 @@ static GArray *merge(const GArray *old, const GArray *new)
         bool added = !removed && y < new->len && line_of(new, y)->alone;
         const struct line *line = added ? line_of(new, y) : line_of(old, x);
         struct wb_diff_line shown = {.kind = removed ? WB_LINE_OLD : added ? WB_LINE_NEW : WB_LINE_BOTH,
-                                     .text = line->text, .length = line->length};
+                                     .text = line->line.text, .length = line->line.length};
 
         shown.old = added ? 0 : ++x;
         shown.new = removed ? 0 : ++y;
@@ -236,15 +201,10 @@ static GArray *take_hunks(const GArray *all, guint context)
 GArray *wb_lines_diff(const char *old, size_t old_size, const char *new, size_t new_size, guint context,
                       bool *ret_exact)
 {
-    static gsize seeded;
-    g_autoptr(GArray) old_lines = split(old, old_size);
-    g_autoptr(GArray) new_lines = split(new, new_size);
+    g_autoptr(GArray) old_lines = wb_lines_split(old, old_size, sizeof(struct line));
+    g_autoptr(GArray) new_lines = wb_lines_split(new, new_size, sizeof(struct line));
     g_autoptr(GArray) all = NULL;
 
-    if (g_once_init_enter(&seeded)) {
-        seed = g_random_int() | 1;
-        g_once_init_leave(&seeded, 1);
-    }
     *ret_exact = compare(old_lines, new_lines);
     all = merge(old_lines, new_lines);
     return take_hunks(all, context);
