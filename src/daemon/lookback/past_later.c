@@ -113,10 +113,15 @@ void wb_past_later_opendir(struct wb_session *session, fuse_req_t req, struct wb
     later(&(struct job){.act = do_opendir, .session = session, .req = req, .node = node, .fi = *fi}, "");
 }
 
-/* Whether a handle or the node has it open; if not, the first request opens it. */
-static bool is_open(struct wb_session *session, struct wb_node *node, const struct fuse_file_info *fi)
+/* If a handle or the node has it open, here; if not, the request opens it first. */
+static void when_open(struct job *job)
 {
-    return fi->fh || !wb_past_of(node) || wb_past_kept_is(session, wb_past_of(node));
+    struct wb_past_node *past = wb_past_of(job->node);
+
+    if (job->fi.fh || !past || wb_past_kept_is(job->session, past))
+        job->act(job);
+    else
+        later(job, "");
 }
 
 static void do_read(struct job *job)
@@ -127,11 +132,8 @@ static void do_read(struct job *job)
 void wb_past_later_read(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
                         struct fuse_file_info *fi)
 {
-    if (is_open(session, node, fi))
-        wb_past_read(session, req, node, size, offset, fi);
-    else
-        later(&(struct job){.act = do_read, .session = session, .req = req, .node = node, .size = size,
-                            .offset = offset, .fi = *fi}, "");
+    when_open(&(struct job){.act = do_read, .session = session, .req = req, .node = node, .size = size,
+                            .offset = offset, .fi = *fi});
 }
 
 static void do_lseek(struct job *job)
@@ -142,11 +144,8 @@ static void do_lseek(struct job *job)
 void wb_past_later_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *node, off_t offset, int whence,
                          struct fuse_file_info *fi)
 {
-    if (is_open(session, node, fi))
-        wb_past_lseek(session, req, node, offset, whence, fi);
-    else
-        later(&(struct job){.act = do_lseek, .session = session, .req = req, .node = node, .offset = offset,
-                            .command = (unsigned)whence, .fi = *fi}, "");
+    when_open(&(struct job){.act = do_lseek, .session = session, .req = req, .node = node, .offset = offset,
+                            .command = (unsigned)whence, .fi = *fi});
 }
 
 static void do_readdir(struct job *job)
@@ -157,11 +156,8 @@ static void do_readdir(struct job *job)
 void wb_past_later_readdir(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
                            struct fuse_file_info *fi)
 {
-    if (is_open(session, node, fi))
-        wb_past_readdir(session, req, node, size, offset, fi);
-    else
-        later(&(struct job){.act = do_readdir, .session = session, .req = req, .node = node, .size = size,
-                            .offset = offset, .fi = *fi}, "");
+    when_open(&(struct job){.act = do_readdir, .session = session, .req = req, .node = node, .size = size,
+                            .offset = offset, .fi = *fi});
 }
 
 static void do_readdirplus(struct job *job)
@@ -172,11 +168,8 @@ static void do_readdirplus(struct job *job)
 void wb_past_later_readdirplus(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size,
                                off_t offset, struct fuse_file_info *fi)
 {
-    if (is_open(session, node, fi))
-        wb_past_readdirplus(session, req, node, size, offset, fi);
-    else
-        later(&(struct job){.act = do_readdirplus, .session = session, .req = req, .node = node, .size = size,
-                            .offset = offset, .fi = *fi}, "");
+    when_open(&(struct job){.act = do_readdirplus, .session = session, .req = req, .node = node, .size = size,
+                            .offset = offset, .fi = *fi});
 }
 
 static void do_getxattr(struct job *job)
