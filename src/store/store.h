@@ -214,6 +214,9 @@ static inline void wb_rewriting_await(struct wb_store *store)
 int wb_object_stat(const struct wb_store *store, int dir_fd, const char *name, struct wb_object *object,
                    struct wb_attrs *attrs, struct stat *st);
 
+/* A checksum of the handle of dir_fd/name, which contains the generation of its inode; 0: it has none. */
+uint64_t wb_object_handle(int dir_fd, const char *name);
+
 /* Whether files there can be distinguished for good: by birth, or by a handle that lasts. */
 bool wb_object_lasts(int dir_fd);
 

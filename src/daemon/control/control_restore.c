@@ -20,7 +20,6 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct restore {
     const struct wb_request *request;
@@ -35,15 +34,15 @@ struct restore {
     struct wb_access from;
     struct wb_inode *node, *victim;
     struct stat victim_st;
-    int room, pin; /* for the victim (wb_io_pin_begin); -1: none */
+    struct wb_pin pin; /* leads to the victim */
 };
 
 static void deinit(struct restore *restore)
 {
     struct wb_session *session = restore->request->session;
 
-    if (restore->pin >= 0)
-        close(restore->pin);
+    if (restore->victim)
+        wb_io_pin_end(session, fuse_req_ctx(restore->request->req)->uid, restore->victim, &restore->pin, false);
     wb_inode_unref(session, restore->victim);
     wb_inode_unref(session, restore->node);
     wb_access_put(session, &restore->from);
@@ -176,9 +175,9 @@ static void follow(struct restore *restore)
     struct wb_session *session = restore->request->session;
 
     if (restore->victim && restore->victim != restore->node) {
-        wb_io_pin_end(session, restore->victim, wb_steal_fd(&restore->pin), fuse_req_ctx(restore->request->req)->uid);
         restore->victim->buried = WB_BURIED_YES;
         wb_inode_unbind(session, restore->victim, restore->dir, restore->name, restore->victim_st.st_nlink <= 1);
+        wb_io_pin_end(session, fuse_req_ctx(restore->request->req)->uid, restore->victim, &restore->pin, true);
         session->graves[restore->victim->node.object.ino & 0xff] = 1;
     }
     if (restore->node) {
@@ -229,8 +228,8 @@ static int make(struct restore *restore)
     if (r == 0)
         r = wb_enospc_retry_recorded(wb_stage_end_locked(session, restore->victim));
     if (r == 0 && restore->victim && restore->victim != restore->node)
-        r = wb_io_pin_begin(session, restore->victim, restore->dir, restore->to.fd, restore->name,
-                            restore->victim_st.st_nlink, true, restore->room, &restore->pin);
+        r = wb_io_pin_begin(session, fuse_req_ctx(request->req)->uid, restore->victim, restore->dir, restore->to.fd,
+                            restore->name, restore->victim_st.st_nlink, true, &restore->pin);
     if (r == 0) {
         r = wb_capture_restore(session->store, &to, restore->name, restore->object, restore->is_dir,
                                restore->from_dir ? restore->from.fd : -1, restore->from_name,
@@ -249,7 +248,7 @@ static int make(struct restore *restore)
 
 int wb_control_restore(const struct wb_request *request, struct wb_control *out)
 {
-    struct restore restore = {.request = request, .to = {.fd = -1}, .from = {.fd = -1}, .pin = -1};
+    struct restore restore = {.request = request, .to = {.fd = -1}, .from = {.fd = -1}, .pin = WB_PIN_NONE};
     struct wb_inode *start = wb_inode_of(request->start);
     int r;
 
@@ -265,7 +264,7 @@ int wb_control_restore(const struct wb_request *request, struct wb_control *out)
         r = look_at_victim(&restore);
     if (r == 0) {
         restore.node = wb_inode_find(request->session, restore.object);
-        restore.room = wb_io_make_room(request->session);
+        wb_io_make_room(request->session);
         r = make(&restore);
     }
     if (r == 0) {

@@ -77,7 +77,8 @@ struct wb_inode {
     struct wb_lower *lowers;   /* their descriptors, one for each mode; under nodes.lock */
     atomic_bool append_only;   /* it was made so (chattr +a), after it was opened to write; by live/io.c */
     int sync_error;            /* of a descriptor that was closed, until fsync returns it; under nodes.lock */
-    _Atomic uint64_t file_handle; /* checksum of the handle of its inode; 0: not known (live/io.c) */
+    _Atomic uint64_t file_handle; /* wb_object_handle of its inode; 0: not known (live/io.c) */
+    atomic_bool never_quiet;   /* we may not open it with O_NOATIME; by live/io.c */
     /* Content that is being changed (stage.h); under `lock`, but for whether there is one. */
     _Atomic(struct wb_stage *) stage;
     _Atomic int64_t size_left; /* WB_SIZE_*, or the size + 1 that the last change through the mount left (below.h) */

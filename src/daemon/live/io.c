@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/live/io.h"
 
-#include "base/checksum.h"
 #include "base/cleanup.h"
 #include "daemon/core/access.h"
 #include "store/cache/preclone.h"
+#include "store/store.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -243,29 +243,39 @@ static bool is_nearly_full(struct wb_session *session)
     return full;
 }
 
-int wb_io_pin_begin(struct wb_session *session, struct wb_inode *inode, const struct wb_inode *dir, int dir_fd,
-                    const char *name, nlink_t links, bool buried, int room, int *ret_pin)
+int wb_io_pin_begin(struct wb_session *session, uid_t uid, struct wb_inode *inode, const struct wb_inode *dir, int dir_fd,
+                    const char *name, nlink_t links, bool buried, struct wb_pin *ret)
 {
     bool caches = session->lowers.caches && !wb_inode_is_dir(inode);
+    int fd, r = 0;
 
+    *ret = WB_PIN_NONE;
     if (caches ? links > 1 && !is_known_only_by(session, inode, dir, name) : buried)
         return 0;
-    if (caches && (room < 0 || is_nearly_full(session)))
-        return buried || links > 1 ? 0 : -EMFILE;
-    *ret_pin = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    return 0;
+    fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (!caches) {
+        ret->fd = fd;
+        return 0;
+    }
+    if (fd < 0)
+        r = -errno;
+    else if (is_nearly_full(session))
+        r = -EMFILE;
+    if (r == 0)
+        r = wb_lower_add(session, inode, wb_steal_fd(&fd), uid, true, &ret->lower);
+    wb_close_fd(&fd);
+    /* The graveyard leads to it, or another name, which the kernel looks up anew. */
+    return buried || links > 1 ? 0 : r;
 }
 
-void wb_io_pin_end(struct wb_session *session, struct wb_inode *inode, int pin, uid_t uid)
+void wb_io_pin_end(struct wb_session *session, uid_t uid, struct wb_inode *inode, struct wb_pin *pin, bool removed)
 {
-    struct wb_lower *lower;
-
-    if (pin < 0)
-        return;
-    if (!session->lowers.caches || wb_inode_is_dir(inode))
-        wb_handle_pin(session, inode, pin, uid);
-    else if (wb_lower_add(session, inode, pin, uid, true, &lower) == 0)
-        wb_lower_put(session, lower, false);
+    if (pin->lower)
+        wb_lower_put(session, pin->lower, false);
+    if (pin->fd >= 0 && removed)
+        wb_handle_pin(session, inode, wb_steal_fd(&pin->fd), uid);
+    wb_close_fd(&pin->fd);
+    *pin = WB_PIN_NONE;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -300,22 +310,6 @@ int wb_open_writable(struct wb_session *session, struct wb_inode *inode)
     return fd == -EACCES ? wb_access_open(session, inode, O_WRONLY) : fd;
 }
 
-/* A checksum of the file's handle, which contains the generation of its inode; 0: there is none. */
-static uint64_t handle_of(int fd)
-{
-    union {
-        struct file_handle handle;
-        char space[sizeof(struct file_handle) + MAX_HANDLE_SZ];
-    } buffer;
-    int mount;
-
-    memset(&buffer, 0, sizeof(buffer));
-    buffer.handle.handle_bytes = MAX_HANDLE_SZ;
-    if (name_to_handle_at(fd, "", &buffer.handle, &mount, AT_EMPTY_PATH) < 0)
-        return 0;
-    return wb_checksum(buffer.handle.f_handle, buffer.handle.handle_bytes) | 1;
-}
-
 /*
  * Number and birth of the inode were compared (access.c). Births fall on ticks of a coarse clock, so a file that was
  * removed past the mount and made again within one could pass for the former: the generation differs.
@@ -323,7 +317,7 @@ static uint64_t handle_of(int fd)
  */
 static int verify(struct wb_inode *inode, int fd)
 {
-    uint64_t known = 0, now = inode->dead ? 0 : handle_of(fd);
+    uint64_t known = 0, now = inode->dead ? 0 : wb_object_handle(fd, "");
 
     if (now == 0 || atomic_compare_exchange_strong(&inode->file_handle, &known, now) || known == now)
         return 0;
@@ -397,14 +391,17 @@ int wb_io_read(struct wb_session *session, fuse_req_t req, struct wb_inode *inod
 {
     static const int noisy[] = {O_RDONLY, O_RDWR}, quiet[] = {O_RDONLY | O_NOATIME, O_RDONLY};
     bool is_quiet = wb_reads_quietly(session, inode, flags);
+    int r;
 
     if (take_handle(handle, ret))
         return 0;
-    /* A quiet descriptor that may not be quiet was opened as any other. */
-    if (is_quiet ? find(session, inode, quiet, 1, ret) : find(session, inode, noisy, 2, ret))
+    if (is_quiet ? find(session, inode, quiet, inode->never_quiet ? 2 : 1, ret) : find(session, inode, noisy, 2, ret))
         return 0;
     wb_io_make_room(session);
-    return add(session, req, inode, wb_open_readable(session, inode, flags), ret);
+    r = add(session, req, inode, wb_open_readable(session, inode, flags), ret);
+    if (is_quiet && r == 0)
+        inode->never_quiet = !(ret->lower->mode & O_NOATIME);
+    return r;
 }
 
 int wb_io_write(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_handle *handle,

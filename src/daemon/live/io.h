@@ -58,16 +58,24 @@ int wb_io_make_room(struct wb_session *session);
 /* Now and then, in a thread of its own: closes descriptors to write through that have not been used for a while. */
 void wb_io_close_unused(struct wb_session *session);
 
+/* Leads to an inode while, and after, it loses a name. */
+struct wb_pin {
+    struct wb_lower *lower;
+    int fd;
+};
+
+#define WB_PIN_NONE ((struct wb_pin){.fd = -1})
+
 /*
- * Before the name of a file or directory is removed, with the locks: *ret_pin is a descriptor (O_PATH) that is to lead
- * to the inode afterwards, or stays -1. Without handles each file that loses the only name it is known by needs one,
- * since a program may have it open; with handles, what goes to no graveyard. `links`: how many names it has; `room`:
- * what wb_io_make_room returned before the locks. 0, or -EMFILE: nothing would lead to the inode.
+ * Before a name of a file or directory is removed, with the locks, and after wb_io_make_room without them: *ret is a
+ * descriptor (O_PATH) that is to lead to the inode afterwards, or none. Without handles each file that loses the only
+ * name it is known by needs one, since a program may have it open; with handles, each that goes to no graveyard.
+ * `links`: how many names it has. 0 or -errno: there can be none, and nothing else would lead to the inode.
  */
-int wb_io_pin_begin(struct wb_session *session, struct wb_inode *inode, const struct wb_inode *dir, int dir_fd,
-                    const char *name, nlink_t links, bool buried, int room, int *ret_pin);
-/* The name is about to be forgotten by the node: takes over `pin` (-1: nothing). */
-void wb_io_pin_end(struct wb_session *session, struct wb_inode *inode, int pin, uid_t uid);
+int wb_io_pin_begin(struct wb_session *session, uid_t uid, struct wb_inode *inode, const struct wb_inode *dir, int dir_fd,
+                    const char *name, nlink_t links, bool buried, struct wb_pin *ret);
+/* When the node has forgotten the name, with the locks, or if it was not `removed`. */
+void wb_io_pin_end(struct wb_session *session, uid_t uid, struct wb_inode *inode, struct wb_pin *pin, bool removed);
 
 /* A new file is open, and the kernel gets no handle of it: its descriptor, taken over, is cached. 0 or -errno. */
 int wb_io_keep(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, struct fuse_file_info *fi);

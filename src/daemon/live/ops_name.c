@@ -195,10 +195,12 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, 
     struct wb_object object;
     struct wb_access access;
     struct stat st;
-    _cleanup_close_ int pin = -1;
+    struct wb_pin pin = WB_PIN_NONE;
+    uid_t uid = fuse_req_ctx(req)->uid;
     bool pastless;
-    int r, room = wb_io_make_room(session);
+    int r;
 
+    wb_io_make_room(session);
     r = wb_access_get(session, dir, &access);
     if (r < 0)
         return r;
@@ -221,16 +223,16 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, 
         r = is_pastless(session, dir, access.fd, object, &st);
         pastless = r > 0;
         if (r >= 0 && victim)
-            r = wb_io_pin_begin(session, victim, dir, access.fd, name, st.st_nlink, session->recording && !pastless,
-                                room, &pin);
+            r = wb_io_pin_begin(session, uid, victim, dir, access.fd, name, st.st_nlink,
+                                session->recording && !pastless, &pin);
         if (r >= 0)
             r = wb_enospc_retry_recorded(wb_stage_end_locked(session, victim));
         if (r == 0)
             r = remove_locked(session, req, dir, access.fd, name, is_dir, pastless);
         if (r == 0 && victim)
-            wb_io_pin_end(session, victim, wb_steal_fd(&pin), fuse_req_ctx(req)->uid);
-        if (r == 0 && victim)
             forget_name(session, dir, victim, name, is_dir || st.st_nlink <= 1, session->recording && !pastless);
+        if (victim)
+            wb_io_pin_end(session, uid, victim, &pin, r == 0);
         /* Nobody can see what becomes of it. */
         if (r == 0 && victim && pastless && !is_dir)
             victim->unborn = true;
@@ -487,8 +489,7 @@ struct move {
     struct stat moved_st, other_st;
     bool other_exists;
     bool pastless;                      /* nothing of it is recorded (recording.h) */
-    int pin;                            /* leads to what is replaced (wb_io_pin_begin); -1: nothing */
-    int room;                           /* for it */
+    struct wb_pin pin;                  /* leads to what is replaced */
 };
 
 /* With nothing real of that name: is there something all the same, which cannot be changed? */
@@ -628,12 +629,12 @@ static void follow(struct move *move)
     } else if (move->other) {
         bool is_dir = S_ISDIR(move->other_st.st_mode);
 
-        wb_io_pin_end(session, move->other, wb_steal_fd(&move->pin), fuse_req_ctx(move->req)->uid);
         if (recorded && !is_dir)
             move->other->buried = WB_BURIED_YES;
         if (move->pastless && !is_dir)
             move->other->unborn = true;
         wb_inode_unbind(session, move->other, move->new_dir, move->new_name, is_dir || move->other_st.st_nlink <= 1);
+        wb_io_pin_end(session, fuse_req_ctx(move->req)->uid, move->other, &move->pin, true);
     }
     if (move->other_exists && !exchange && recorded) {
         move->new_dir->lost_names = true;
@@ -720,8 +721,8 @@ static int rename_found(struct move *move, fuse_req_t req)
     if (r == 0)
         r = look_at_rules(move);
     if (r == 0 && move->other && !(move->flags & RENAME_EXCHANGE))
-        r = wb_io_pin_begin(session, move->other, move->new_dir, move->to.fd, move->new_name, move->other_st.st_nlink,
-                            session->recording && !move->pastless, move->room, &move->pin);
+        r = wb_io_pin_begin(session, fuse_req_ctx(req)->uid, move->other, move->new_dir, move->to.fd, move->new_name,
+                            move->other_st.st_nlink, session->recording && !move->pastless, &move->pin);
     /* Removed, and the kernel does not know it yet (vrm). */
     if (r == 0 && move->new_dir->dead)
         r = -ENOENT;
@@ -755,8 +756,7 @@ void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_inode *o
         .flags = flags,
         .from = {.fd = -1},
         .to = {.fd = -1},
-        .pin = -1,
-        .room = wb_io_make_room(session),
+        .pin = WB_PIN_NONE,
     };
     int r;
 
@@ -765,12 +765,14 @@ void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_inode *o
         fuse_reply_err(req, EPERM);
         return;
     }
+    wb_io_make_room(session);
     r = wb_access_get(session, old_dir, &move.from);
     if (r == 0)
         r = wb_access_get(session, new_dir, &move.to);
     if (r == 0)
         r = rename_found(&move, req);
-    wb_close_fd(&move.pin);
+    if (move.other)
+        wb_io_pin_end(session, fuse_req_ctx(req)->uid, move.other, &move.pin, false);
     wb_inode_unref(session, move.moved);
     wb_inode_unref(session, move.other);
     wb_access_put(session, &move.from);

@@ -28,7 +28,7 @@ static int64_t when_of(const struct statx_timestamp *time)
     return time->tv_sec * INT64_C(1000000000) + time->tv_nsec;
 }
 
-static int64_t birth_from_handle(int dir_fd, const char *name)
+uint64_t wb_object_handle(int dir_fd, const char *name)
 {
     union {
         struct file_handle handle;
@@ -40,7 +40,12 @@ static int64_t birth_from_handle(int dir_fd, const char *name)
     buffer.handle.handle_bytes = MAX_HANDLE_SZ;
     if (name_to_handle_at(dir_fd, name, &buffer.handle, &mount, AT_EMPTY_PATH) < 0)
         return 0;
-    return (int64_t)(wb_checksum(buffer.handle.f_handle, buffer.handle.handle_bytes) & 0xffffffff);
+    return wb_checksum(buffer.handle.f_handle, buffer.handle.handle_bytes);
+}
+
+static int64_t birth_from_handle(int dir_fd, const char *name)
+{
+    return (int64_t)(wb_object_handle(dir_fd, name) & 0xffffffff);
 }
 
 /*
