@@ -14,7 +14,7 @@ from mounts import LIMIT
 
 
 def heed_signals():
-    """In the child: whoever runs the tests may ignore them."""
+    """In the child: signals that are ignored around the tests are ignored in it, too, otherwise."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

@@ -243,8 +243,8 @@ static bool is_nearly_full(struct wb_session *session)
     return full;
 }
 
-int wb_io_pin_begin(struct wb_session *session, uid_t uid, struct wb_inode *inode, const struct wb_inode *dir, int dir_fd,
-                    const char *name, nlink_t links, bool buried, struct wb_pin *ret)
+int wb_io_pin_begin(struct wb_session *session, uid_t uid, struct wb_inode *inode, const struct wb_inode *dir,
+                    int dir_fd, const char *name, nlink_t links, bool buried, struct wb_pin *ret)
 {
     bool caches = session->lowers.caches && !wb_inode_is_dir(inode);
     int fd, r = 0;

@@ -72,8 +72,8 @@ struct wb_pin {
  * name it is known by needs one, since a program may have it open; with handles, each that goes to no graveyard.
  * `links`: how many names it has. 0 or -errno: there can be none, and nothing else would lead to the inode.
  */
-int wb_io_pin_begin(struct wb_session *session, uid_t uid, struct wb_inode *inode, const struct wb_inode *dir, int dir_fd,
-                    const char *name, nlink_t links, bool buried, struct wb_pin *ret);
+int wb_io_pin_begin(struct wb_session *session, uid_t uid, struct wb_inode *inode, const struct wb_inode *dir,
+                    int dir_fd, const char *name, nlink_t links, bool buried, struct wb_pin *ret);
 /* When the node has forgotten the name, with the locks, or if it was not `removed`. */
 void wb_io_pin_end(struct wb_session *session, uid_t uid, struct wb_inode *inode, struct wb_pin *pin, bool removed);
 
