@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import json
 import mmap
 import os
 import re
@@ -623,6 +624,41 @@ def test_a_truncation_at_open_is_a_version(maker):
     with open(path, "wb"):
         pass
     assert path.stat().st_mtime_ns > emptied
+
+
+def test_versions_of_two_opens(maker):
+    """One process: they are one version, of which each state is found by its time. A truncation begins another one."""
+    mount, times = maker.mount("no_open"), []
+    path = mount.path / "f"
+    path.write_bytes(b"0")
+    for i in range(1, 4):
+        times.append(moment())
+        with open(path, "ab") as stream:
+            stream.write(b"%d" % i)
+    for i, when in enumerate(times):
+        assert Path(mount.at(when, "f")).read_bytes() == b"0123"[:i + 1]
+    assert len(json.loads(mount.tool("vstat", "--json", path).stdout)["versions"]) == 1
+    with open(path, "wb") as stream:
+        stream.write(b"new")
+    listed = json.loads(mount.tool("vstat", "--json", path).stdout)["versions"]
+    assert len(listed) == 2 and Path(f"{path}@~1").read_bytes() == b"0123"
+
+
+def test_a_file_of_the_past_that_is_opened_for_writing(maker):
+    mount = maker.mount("no_open")
+    path = mount.path / "f"
+    path.write_bytes(b"old")
+    past = mount.at(moment(), "f")
+    path.write_bytes(b"new")
+    fd = os.open(past, os.O_RDWR)
+    with pytest.raises(OSError) as caught:
+        os.pwrite(fd, b"x", 0)
+    assert caught.value.errno == errno.EROFS
+    assert os.pread(fd, 10, 0) == b"old"
+    os.close(fd)
+    with pytest.raises(OSError) as caught:
+        os.open(past, os.O_WRONLY | os.O_TRUNC)
+    assert caught.value.errno == errno.EROFS
 
 
 FAILING = """
