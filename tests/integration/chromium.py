@@ -56,6 +56,8 @@ class Chromium:
 
     def note(self, message):
         method, about = message.get("method"), message.get("params", {})
+        if message.get("sessionId", self.session) != self.session:
+            return  # of a former page, which may still be at work
         if method == "Runtime.exceptionThrown":
             self.faults.append(about["exceptionDetails"])
         elif method == "Log.entryAdded" and about["entry"]["level"] == "error" and about["entry"].get("source") != "network":
@@ -80,11 +82,11 @@ class Chromium:
 
     def open(self, url, width=1280, height=900, dark=False):
         """A new page, without what former pages kept."""
-        self.faults.clear()
-        self.asked.clear()
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.faults.clear()
+        self.asked.clear()
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         phone = width < 600
