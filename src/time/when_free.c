@@ -431,6 +431,9 @@ int wb_time_parse_name(const char *text, int64_t now, struct wb_time *ret)
     struct wb_scanner in = {.at = text};
     bool near = wb_scan_word(&in, "yesterday") || wb_scan_word(&in, "today");
 
+    /* As long as the other forms may be (wb_scan_begin): a time in a name is one for the tools, too. */
+    if (strnlen(text, WB_SCAN_MAX) == WB_SCAN_MAX)
+        return WB_NOT_TIME;
     if (wb_time_parse(text, now, ret) == 0)
         return 0;
     if (near)

@@ -308,6 +308,7 @@ static const char *const bad_in_names[] = {
 
 START_TEST(names_have_some_of_the_forms)
 {
+    g_autofree char *longest = g_strdup_printf("76%125sh", ""), *longer = g_strdup_printf("76%*sh", 1000, "");
     struct wb_time time, again;
 
     for (size_t i = 0; i < G_N_ELEMENTS(times) + G_N_ELEMENTS(in_names); i++) {
@@ -324,6 +325,11 @@ START_TEST(names_have_some_of_the_forms)
     for (size_t i = 0; i < G_N_ELEMENTS(bad_in_names); i++)
         ck_assert_msg(wb_time_parse_name(bad_in_names[i], NOW, &time) == WB_NOT_TIME, "'%s' taken for a time: %lld",
                       bad_in_names[i], (long long)time.instant);
+    /* They may be as long as for the tools. */
+    ck_assert_int_eq(wb_time_parse_name(longest + 1, NOW, &time), 0);
+    ck_assert_int_eq(wb_time_parse_free(longest + 1, NOW, &again), 0);
+    ck_assert_int_eq(wb_time_parse_name(longest, NOW, &time), WB_NOT_TIME);
+    ck_assert_int_eq(wb_time_parse_name(longer, NOW, &time), WB_NOT_TIME);
 }
 END_TEST
 
