@@ -206,7 +206,7 @@ char *wb_text_bar(uint64_t value, uint64_t most, unsigned width)
     static const char *const parts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
     bool utf8 = g_get_charset(NULL);
     GString *bar = g_string_new(NULL);
-    guint eighths = most > 0 ? (guint)((double)value / (double)most * width * 8 + 0.5) : 0;
+    guint eighths = most > 0 ? (guint)((double)MIN(value, most) / (double)most * width * 8 + 0.5) : 0;
 
     if (value > 0)
         eighths = MAX(eighths, 1);

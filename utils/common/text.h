@@ -45,7 +45,7 @@ char *wb_text_cut(const char *text, unsigned width);
 /* The program in a command line: "make" of "/usr/bin/make -j all", "?" of ""; with its verb: "wayback restore". */
 char *wb_text_program(const char *command);
 
-/* A bar of `value` where `most` has `width` columns; at least a sign for a value that is not 0. */
+/* A bar of `value` where `most` and more has `width` columns; at least a sign for a value that is not 0. */
 char *wb_text_bar(uint64_t value, uint64_t most, unsigned width);
 
 /* `when` as the begin of an hour, a day or another period of `width` ns, by local time. */

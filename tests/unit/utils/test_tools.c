@@ -140,6 +140,18 @@ static void check_word(const char *bytes, const char *expected)
     ck_assert_str_eq(word, expected);
 }
 
+START_TEST(a_bar_has_no_more_than_its_columns)
+{
+    const uint64_t values[] = {100, 101, UINT64_MAX};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(values); i++) {
+        g_autofree char *bar = wb_text_bar(values[i], 100, 20);
+
+        ck_assert_uint_eq(wb_text_width(bar), 20);
+    }
+}
+END_TEST
+
 START_TEST(words_of_a_shell_show_their_content)
 {
     static const char *const nasty[] = {"a\033[2Jb", "\nrm -rf x", "x\xc2\x9by", "x\xe2\x80\xaey",
@@ -400,6 +412,7 @@ int main(void)
     tcase_add_checked_fixture(tests, make_dir, remove_dir);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, paths_of_deleted_files_are_resolved_as_text);
+    tcase_add_test(tests, a_bar_has_no_more_than_its_columns);
     tcase_add_test(tests, words_of_a_shell_show_their_content);
     tcase_add_test(tests, json_shows_no_character_that_is_not_visible);
     tcase_add_test(tests, below_is_by_whole_components);
