@@ -4,6 +4,7 @@
 Everything happens in a private mount namespace, so that nothing is left behind on the machine even if the run is
 killed.
 """
+import ast
 import ctypes
 import functools
 import os
@@ -53,6 +54,10 @@ SHORT = 0.3  # seconds, in that file
 def pytest_addoption(parser):
     parser.addoption("--short", action="store_true",
                      help="only the tests that take little time, and at least the shortest of each file")
+    parser.addoption("--write-cases", metavar="FILE", help="write the names of the cases that would run to FILE")
+    parser.addoption("--divide-with", metavar="FILE",
+                     help="leave out those cases in FILE, written by the other build, that are the other's part")
+    parser.addoption("--divide-by", metavar="SEED", default="", help="the seed that decides which part a case is in")
 
 
 def pytest_configure(config):
@@ -178,6 +183,28 @@ def each_value_once(items):
     return [item for item in items if item in chosen]
 
 
+@functools.cache
+def depends_on_the_build(path):
+    """Whether a test of the file asserts less, or is skipped, with sanitizers."""
+    return re.search(r"sanitized|libwayback\.so", path.read_text(encoding="utf-8")) is not None
+
+
+def divided(items, others, seed):
+    """Without the cases that the other build runs. A case that both builds have is run by one of them: a wrong result
+    shows in either. Each build has some of the cases of each test. Both builds decide alike, since they see the same
+    common cases; `seed` decides, so that another commit meets another division."""
+    cases = {}
+    for item in items:
+        if item.nodeid in others and not depends_on_the_build(item.path):
+            cases.setdefault(function_of(item), []).append(item)
+    left_out = set()
+    for function, same in cases.items():
+        first = zlib.crc32(f"{seed} {function}".encode())
+        same.sort(key=lambda item: (zlib.crc32(f"{seed} {item.nodeid}".encode()), item.nodeid))
+        left_out.update(item for index, item in enumerate(same) if (first + index) % 2 != SANITIZED)
+    return [item for item in items if item not in left_out]
+
+
 def pytest_collection_modifyitems(config, items):
     if NO_MOUNT:
         for item in items:
@@ -187,6 +214,12 @@ def pytest_collection_modifyitems(config, items):
         chosen = each_value_once(chosen)
     if config.option.short:
         chosen = short_ones(chosen)
+    if config.option.write_cases:
+        lines = [ascii(item.nodeid) + "\n" for item in chosen]
+        Path(config.option.write_cases).write_text("".join(lines), encoding="ascii")
+    if config.option.divide_with:
+        lines = Path(config.option.divide_with).read_text(encoding="ascii").splitlines()
+        chosen = divided(chosen, {ast.literal_eval(line) for line in lines}, config.option.divide_by)
     left_out = set(items) - set(chosen)
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

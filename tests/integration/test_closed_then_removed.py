@@ -183,7 +183,7 @@ def test_lists_of_changes_hide_it_as_well(tree):
 
 # ---- cost --------------------------------------------------------------------------------------------
 
-NAMES = 5000
+NAMES = 1500
 
 
 @pytest.fixture(name="counting")
