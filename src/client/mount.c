@@ -9,59 +9,15 @@
 #include <fcntl.h>
 #include <string.h>
 
-static void listed_free(void *data)
-{
-    struct wb_listed *listed = data;
-
-    g_free(listed->id);
-    g_free(listed->parent);
-    g_free(listed->root);
-    g_free(listed->point);
-    g_free(listed->type);
-    g_free(listed->source);
-    g_free(listed);
-}
-
-GPtrArray *wb_listed_mounts(void)
-{
-    GPtrArray *list = g_ptr_array_new_with_free_func(listed_free);
-    g_autofree char *text = NULL;
-    g_auto(GStrv) lines = NULL;
-
-    if (!g_file_get_contents("/proc/self/mountinfo", &text, NULL, NULL))
-        return list;
-    lines = g_strsplit(text, "\n", -1);
-    for (char **line = lines; *line; line++) {
-        g_auto(GStrv) fields = g_strsplit(*line, " ", -1);
-        guint count = g_strv_length(fields);
-        struct wb_listed *listed;
-        guint dash = 6;
-
-        while (dash < count && strcmp(fields[dash], "-") != 0)
-            dash++;
-        if (dash + 2 >= count)
-            continue;
-        listed = g_new0(struct wb_listed, 1);
-        listed->id = g_strdup(fields[0]);
-        listed->parent = g_strdup(fields[1]);
-        listed->root = g_strcompress(fields[3]); /* \040 and the like */
-        listed->point = g_strcompress(fields[4]);
-        listed->type = g_strdup(fields[dash + 1]);
-        listed->source = g_strcompress(fields[dash + 2]);
-        g_ptr_array_add(list, listed);
-    }
-    return list;
-}
-
 bool wb_listed_is_wayback(const struct wb_listed *listed)
 {
     return strcmp(listed->type, "fuse.wayback") == 0 && !strstr(listed->point, "/" WB_LAYERS_PREFIX);
 }
 
-static bool is_listed(const GPtrArray *list, const char *id)
+static bool is_listed(const GPtrArray *list, int id)
 {
     for (guint i = 0; i < list->len; i++)
-        if (strcmp(((const struct wb_listed *)list->pdata[i])->id, id) == 0)
+        if (((const struct wb_listed *)list->pdata[i])->id == id)
             return true;
     return false;
 }
@@ -69,9 +25,9 @@ static bool is_listed(const GPtrArray *list, const char *id)
 /* Whether its mount point is in `parent`; NULL: in a mount that is not listed, as that of the root is. */
 static bool is_in(const GPtrArray *list, const struct wb_listed *listed, const struct wb_listed *parent)
 {
-    if (strcmp(listed->id, listed->parent) == 0)
+    if (listed->id == listed->parent)
         return !parent;
-    return parent ? strcmp(listed->parent, parent->id) == 0 : !is_listed(list, listed->parent);
+    return parent ? listed->parent == parent->id : !is_listed(list, listed->parent);
 }
 
 /* The mount of a mount point in `parent` to which the way along `path` comes first; NULL: the path ends in `parent`. */

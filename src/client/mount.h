@@ -6,19 +6,8 @@
 #include <glib.h>
 #include <stdbool.h>
 #include "client/control.h"
+#include "wayback/mounts.h"
 
-/* One line of /proc/self/mountinfo. */
-struct wb_listed {
-    char *id;     /* of the mount, and of the one that has its mount point */
-    char *parent;
-    char *root;   /* of the file system, seen at `point` */
-    char *point;
-    char *type;
-    char *source;
-};
-
-/* All mounts, an array of struct wb_listed *; g_ptr_array_unref. */
-GPtrArray *wb_listed_mounts(void);
 /* One that is for users: a layer of a branch is not, which is listed until its overlay is mounted. */
 bool wb_listed_is_wayback(const struct wb_listed *listed);
 

@@ -2,34 +2,27 @@
 #include "wayback/server.h"
 
 #include "base/cleanup.h"
+#include "wayback/mounts.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 int wb_server_user(int fd, uid_t *ret)
 {
-    g_autofree char *table = NULL, *device = NULL;
-    g_auto(GStrv) lines = NULL;
+    g_autoptr(GPtrArray) list = wb_listed_of_process(0);
     struct stat st;
 
-    if (fstat(fd, &st) < 0 || !g_file_get_contents("/proc/self/mountinfo", &table, NULL, NULL))
+    if (fstat(fd, &st) < 0 || !list)
         return -EIO;
-    device = g_strdup_printf("%u:%u", major(st.st_dev), minor(st.st_dev));
-    lines = g_strsplit(table, "\n", -1);
-    for (char **line = lines; *line; line++) {
-        g_auto(GStrv) fields = g_strsplit(*line, " ", 4);
-        /* The options of the file system are the last field, and no other field has a blank. */
-        const char *options = strrchr(*line, ' '), *user = options ? strstr(options, "user_id=") : NULL;
+    for (guint i = 0; i < list->len; i++) {
+        const struct wb_listed *listed = list->pdata[i];
 
-        if (user && g_strv_length(fields) == 4 && strcmp(fields[2], device) == 0) {
-            *ret = (uid_t)g_ascii_strtoull(user + strlen("user_id="), NULL, 10);
+        if (listed->device == st.st_dev && wb_listed_user(listed, ret))
             return 0;
-        }
     }
     return -ENOENT;
 }

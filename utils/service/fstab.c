@@ -2,57 +2,41 @@
 #include "service/fstab.h"
 
 #include <glib.h>
+#include <libmount.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A disk that is missing must not stop the boot. */
 #define FOR_MOUNT ",nofail"
 
-/* Blanks, tabs, line ends and backslashes are octal, as mount(8) reads them. g_free. */
-static char *escape(const char *word)
+static void unref_fs(struct libmnt_fs **fs)
 {
-    GString *text = g_string_new(NULL);
-
-    for (; *word; word++) {
-        if (strchr(" \t\n\\#", *word))
-            g_string_append_printf(text, "\\%03o", (unsigned char)*word);
-        else
-            g_string_append_c(text, *word);
-    }
-    return g_string_free(text, FALSE);
+    mnt_unref_fs(*fs);
 }
+#define _cleanup_fs_ __attribute__((cleanup(unref_fs)))
 
-/* The reverse, as mount(8) reads a field. */
-static char *unescape(const char *field)
+/*
+ * The fields of a line as mount(8) reads them; mnt_unref_fs. NULL: a comment, or malformed. libmount could edit the
+ * whole file, but it writes all lines anew: with one blank between fields, without comments behind them, and without
+ * malformed ones.
+ */
+static struct libmnt_fs *parse(const char *line)
 {
-    GString *text = g_string_new(NULL);
+    FILE *stream = *line ? fmemopen((char *)line, strlen(line), "re") : NULL;
+    struct libmnt_table *table = stream ? mnt_new_table() : NULL;
+    struct libmnt_fs *fs = NULL;
 
-    for (; *field; field++) {
-        if (field[0] == '\\' && strspn(field + 1, "01234567") >= 3 && field[1] <= '3') {
-            g_string_append_c(text, (char)((field[1] - '0') * 64 + (field[2] - '0') * 8 + field[3] - '0'));
-            field += 3;
-        } else {
-            g_string_append_c(text, *field);
-        }
-    }
-    return g_string_free(text, FALSE);
-}
-
-/* The fields of a line that is not a comment, without empty ones. */
-static GPtrArray *split(const char *line)
-{
-    GPtrArray *fields = g_ptr_array_new_with_free_func(g_free);
-    g_auto(GStrv) words = g_strsplit_set(line, " \t", -1);
-
-    for (char **word = words; *word && **word != '#'; word++) {
-        if (**word)
-            g_ptr_array_add(fields, unescape(*word));
-    }
-    return fields;
+    if (table && mnt_table_parse_stream(table, stream, "/") == 0 && mnt_table_first_fs(table, &fs) == 0)
+        mnt_ref_fs(fs);
+    mnt_unref_table(table);
+    if (stream)
+        fclose(stream);
+    return fs;
 }
 
 static bool is_path(const char *field, const char *path)
 {
-    size_t length = strlen(field);
+    size_t length = field ? strlen(field) : 0;
 
     while (length > 1 && field[length - 1] == '/')
         length--;
@@ -60,27 +44,29 @@ static bool is_path(const char *field, const char *path)
 }
 
 /* Whether it mounts something of Wayback's at the directory. */
-static bool is_there(const GPtrArray *fields, const char *directory)
+static bool is_there(struct libmnt_fs *fs, const char *directory)
 {
-    return fields->len >= 4 && is_path(fields->pdata[1], directory) &&
-           (strcmp(fields->pdata[2], "wayback") == 0 || strcmp(fields->pdata[2], "fuse.wayback") == 0);
+    const char *type = fs ? mnt_fs_get_fstype(fs) : NULL;
+
+    return type && (strcmp(type, "wayback") == 0 || strcmp(type, "fuse.wayback") == 0) && mnt_fs_get_options(fs) &&
+           is_path(mnt_fs_get_target(fs), directory);
 }
 
 /* Whether it mounts the directory over itself. */
-static bool is_ours(const GPtrArray *fields, const char *directory)
+static bool is_ours(struct libmnt_fs *fs, const char *directory)
 {
-    return is_there(fields, directory) && is_path(fields->pdata[0], directory);
+    return is_there(fs, directory) && is_path(mnt_fs_get_source(fs), directory);
 }
 
-typedef bool (*is_sought)(const GPtrArray *fields, const char *directory);
-
-static bool is_other(const GPtrArray *fields, const char *directory)
+static bool is_other(struct libmnt_fs *fs, const char *directory)
 {
-    return is_there(fields, directory) && !is_ours(fields, directory);
+    return is_there(fs, directory) && !is_ours(fs, directory);
 }
 
-/* The first such line, and its fields (g_ptr_array_unref); g_free, NULL: there is none. */
-static char *find(const char *path, const char *directory, is_sought sought, GPtrArray **ret_fields)
+typedef bool (*is_sought)(struct libmnt_fs *fs, const char *directory);
+
+/* The first such line, and its fields; g_free, NULL: there is none. */
+static char *find(const char *path, const char *directory, is_sought sought, struct libmnt_fs **ret_fs)
 {
     g_autofree char *text = NULL;
     g_auto(GStrv) lines = NULL;
@@ -89,37 +75,37 @@ static char *find(const char *path, const char *directory, is_sought sought, GPt
         return NULL;
     lines = g_strsplit(text, "\n", -1);
     for (char **line = lines; *line; line++) {
-        GPtrArray *fields = split(*line);
+        struct libmnt_fs *fs = parse(*line);
 
-        if (sought(fields, directory)) {
-            *ret_fields = fields;
+        if (sought(fs, directory)) {
+            *ret_fs = fs;
             return g_strdup(*line);
         }
-        g_ptr_array_unref(fields);
+        mnt_unref_fs(fs);
     }
     return NULL;
 }
 
 char *wb_fstab_line(const char *path, const char *directory)
 {
-    g_autoptr(GPtrArray) fields = NULL;
+    _cleanup_fs_ struct libmnt_fs *fs = NULL;
 
-    return find(path, directory, is_ours, &fields);
+    return find(path, directory, is_ours, &fs);
 }
 
 char *wb_fstab_other(const char *path, const char *directory)
 {
-    g_autoptr(GPtrArray) fields = NULL;
-    g_autofree char *line = find(path, directory, is_other, &fields);
+    _cleanup_fs_ struct libmnt_fs *fs = NULL;
+    g_autofree char *line = find(path, directory, is_other, &fs);
 
-    return line ? g_strdup(fields->pdata[0]) : NULL;
+    return line ? g_strdup(mnt_fs_get_source(fs)) : NULL;
 }
 
 char *wb_fstab_options(const char *path, const char *directory)
 {
-    g_autoptr(GPtrArray) fields = NULL;
-    g_autofree char *line = find(path, directory, is_ours, &fields);
-    char *options = line ? g_strdup(fields->pdata[3]) : NULL;
+    _cleanup_fs_ struct libmnt_fs *fs = NULL;
+    g_autofree char *line = find(path, directory, is_ours, &fs);
+    char *options = line ? g_strdup(mnt_fs_get_options(fs)) : NULL;
 
     if (options && g_str_has_suffix(options, FOR_MOUNT))
         options[strlen(options) - strlen(FOR_MOUNT)] = '\0';
@@ -136,9 +122,9 @@ bool wb_fstab_has(const char *path, const char *directory)
 /* `options` of the line are these already. */
 static bool has_options(const char *line, const char *options)
 {
-    g_autoptr(GPtrArray) fields = split(line);
+    _cleanup_fs_ struct libmnt_fs *fs = parse(line);
 
-    return fields->len >= 4 && strcmp(fields->pdata[3], options) == 0;
+    return fs && g_strcmp0(mnt_fs_get_options(fs), options) == 0;
 }
 
 char *wb_fstab_edit(const char *text, const char *directory, const char *replacement)
@@ -148,8 +134,8 @@ char *wb_fstab_edit(const char *text, const char *directory, const char *replace
     bool found = false;
 
     for (char **line = lines; *line; line++) {
-        g_autoptr(GPtrArray) fields = split(*line);
-        bool ours = is_ours(fields, directory), last = !line[1];
+        _cleanup_fs_ struct libmnt_fs *fs = parse(*line);
+        bool ours = is_ours(fs, directory), last = !line[1];
 
         if (ours && (found || !replacement))
             continue;
@@ -172,7 +158,7 @@ char *wb_fstab_with(const char *path, const char *text, const char *directory, c
     bool has_word = g_strv_contains((const char *const *)list, FOR_MOUNT + 1);
     g_autofree char *all = g_strconcat(*options ? options : "rw", has_word ? "" : FOR_MOUNT, NULL);
     g_autofree char *former = wb_fstab_line(path, directory);
-    g_autofree char *place = escape(directory), *words = escape(all);
+    g_autofree char *place = mnt_mangle(directory), *words = mnt_mangle(all);
     g_autofree char *line = g_strdup_printf("%s  %s  wayback  %s  0  0", place, place, words);
 
     return wb_fstab_edit(text, directory, former && has_options(former, all) ? former : line);

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <mntent.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -329,19 +328,16 @@ int wb_unit_check_own(const struct wb_unit *unit, enum wb_way way)
 /* The user who mounted it, or the owner of the directory: not even root may look into the mount of another user. */
 static uid_t find_owner(const struct wb_unit *unit)
 {
-    FILE *table = setmntent("/proc/self/mounts", "re");
-    const struct mntent *entry;
+    g_autoptr(GPtrArray) list = wb_listed_mounts();
     struct stat st;
     uid_t uid = 0;
 
-    while (table && (entry = getmntent(table))) {
-        const char *option = strcmp(entry->mnt_dir, unit->directory) == 0 ? hasmntopt(entry, "user_id") : NULL;
+    for (guint i = 0; i < list->len; i++) {
+        const struct wb_listed *listed = list->pdata[i];
 
-        if (option)
-            uid = (uid_t)g_ascii_strtoull(option + strlen("user_id="), NULL, 10);
+        if (strcmp(listed->point, unit->directory) == 0)
+            wb_listed_user(listed, &uid);
     }
-    if (table)
-        endmntent(table);
     return uid != 0 || stat(unit->directory, &st) < 0 ? uid : st.st_uid;
 }
 

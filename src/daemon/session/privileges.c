@@ -6,6 +6,7 @@
 #include "base/sandbox/landlock.h"
 #include "daemon/system/report.h"
 #include "daemon/system/seccomp.h"
+#include "wayback/mounts.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,10 +29,17 @@
 /* Where /proc hides the processes of others, who a caller is can be read by who might trace him. */
 static bool proc_hides(void)
 {
-    g_autofree char *table = NULL;
+    g_autoptr(GPtrArray) list = wb_listed_mounts();
+    bool hides = false;
 
-    return g_file_get_contents("/proc/self/mounts", &table, NULL, NULL) &&
-           g_regex_match_simple("^\\S+ /proc proc \\S*hidepid=(?!0|off)", table, G_REGEX_MULTILINE, 0);
+    for (guint i = 0; i < list->len && !hides; i++) {
+        const struct wb_listed *listed = list->pdata[i];
+        bool is_proc = strcmp(listed->type, "proc") == 0 && strcmp(listed->point, "/proc") == 0;
+        g_autofree char *value = is_proc ? wb_listed_option(listed, "hidepid") : NULL;
+
+        hides = value && strcmp(value, "0") != 0 && strcmp(value, "off") != 0;
+    }
+    return hides;
 }
 
 int wb_privileges_drop_of_helper(void)

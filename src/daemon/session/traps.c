@@ -6,6 +6,7 @@
 #include "daemon/system/detach.h"
 #include "format/format.h"
 #include "wayback/control.h"
+#include "wayback/mounts.h"
 #include "wayback/quote.h"
 #include <dirent.h>
 #include <errno.h>
@@ -235,29 +236,18 @@ static int check_trees_above(const struct wb_session *session, struct wb_error *
 /* A tree below SRC that is mounted in place would be seen by two daemons, each with a history of it. */
 static int check_trees_below(const struct wb_session *session, struct wb_error *why)
 {
-    g_autofree char *text = NULL;
-    g_auto(GStrv) lines = NULL;
+    g_autoptr(GPtrArray) list = wb_listed_mounts();
 
-    if (!g_file_get_contents("/proc/self/mountinfo", &text, NULL, NULL))
-        return 0;
-    lines = g_strsplit(text, "\n", -1);
-    for (char **line = lines; *line; line++) {
-        g_auto(GStrv) fields = g_strsplit(*line, " ", -1);
-        const char *type = strstr(*line, " - fuse.wayback ");
-        g_autofree char *point = NULL, *label = NULL, *word = NULL;
+    for (guint i = 0; i < list->len; i++) {
+        const struct wb_listed *listed = list->pdata[i];
+        g_autofree char *word = NULL;
 
-        if (!type || g_strv_length(fields) < 6)
+        if (strcmp(listed->type, "fuse.wayback") != 0 || strcmp(listed->source, listed->point) != 0 ||
+            strcmp(listed->point, session->source) == 0 || !is_at_or_above(session->source, listed->point))
             continue;
-        type += strlen(" - fuse.wayback ");
-        label = g_strndup(type, strcspn(type, " "));
-        if (strcmp(label, fields[4]) != 0)
-            continue;
-        point = g_strcompress(fields[4]);
-        if (strcmp(point, session->source) == 0 || !is_at_or_above(session->source, point))
-            continue;
-        word = wb_quote_word(point);
+        word = wb_quote_word(listed->point);
         return wb_error_set(why, -EBUSY, "%s contains %s, which is mounted with a history of its own. To unmount: "
-                            "%s %s", session->source, point, unmount_command(), word);
+                            "%s %s", session->source, listed->point, unmount_command(), word);
     }
     return 0;
 }

@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "wayback/control.h"
 #include "wayback/held.h"
+#include "wayback/mounts.h"
 #include <errno.h>
 #include <glib.h>
 #include <spawn.h>
@@ -62,28 +63,18 @@ static char *resolve_parent(const char *path)
     return joined;
 }
 
-/* mountinfo: ... root MOUNTPOINT options [fields] - TYPE source options, with octal escapes. */
 static bool is_our_mount(const char *mountpoint)
 {
-    g_autofree char *text = NULL;
-    g_auto(GStrv) lines = NULL;
+    g_autoptr(GPtrArray) list = wb_listed_mounts();
     bool ours = false;
 
-    if (!g_file_get_contents("/proc/self/mountinfo", &text, NULL, NULL))
-        return false;
-    lines = g_strsplit(text, "\n", -1);
-    for (char **line = lines; *line; line++) {
-        g_auto(GStrv) fields = g_strsplit(*line, " ", 6);
-        const char *type = strstr(*line, " - ");
-        g_autofree char *where = NULL;
+    for (guint i = 0; i < list->len; i++) {
+        const struct wb_listed *listed = list->pdata[i];
 
-        if (g_strv_length(fields) < 6 || !type)
-            continue;
-        where = g_strcompress(fields[4]);
         /* The last one mounted there is the one on top. An overlay of layers of ours is a branch. */
-        if (strcmp(where, mountpoint) == 0)
-            ours = g_str_has_prefix(type + 3, "fuse.wayback ") ||
-                   (g_str_has_prefix(type + 3, "overlay ") && strstr(type, "/" WB_LAYERS_PREFIX));
+        if (strcmp(listed->point, mountpoint) == 0)
+            ours = strcmp(listed->type, "fuse.wayback") == 0 ||
+                   (strcmp(listed->type, "overlay") == 0 && strstr(listed->options, "/" WB_LAYERS_PREFIX));
     }
     return ours;
 }

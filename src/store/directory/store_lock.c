@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "wayback/mounts.h"
 #include "wayback/quote.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 /* An unmounted daemon ends as soon as it has synced its store and no process uses a file of the mount. */
 #define ENDING_TRIES 1500
@@ -21,7 +23,7 @@
 /* The data that wb_store_claim writes. */
 struct holder {
     unsigned long pid;
-    unsigned major, minor; /* of its mount; 0:0 is none */
+    dev_t device; /* of its mount; 0 is none */
 };
 
 static struct holder read_holder(int fd)
@@ -29,38 +31,30 @@ static struct holder read_holder(int fd)
     struct holder holder = {0};
     char text[64];
     size_t length = 0;
+    unsigned major, minor;
 
     if (wb_pread_full(fd, text, sizeof(text) - 1, 0, &length) < 0)
         length = 0;
     text[length] = '\0';
-    if (sscanf(text, "%lu %u:%u", &holder.pid, &holder.major, &holder.minor) != 3)
-        holder.major = holder.minor = 0;
+    if (sscanf(text, "%lu %u:%u", &holder.pid, &major, &minor) == 3)
+        holder.device = makedev(major, minor);
     return holder;
 }
 
 /* False: its mounts cannot be read, or it has none. Else *point is where its mount is, to be freed; NULL: gone. */
 static bool find_mount(const struct holder *holder, char **point)
 {
-    g_autofree char *path = g_strdup_printf("/proc/%lu/mountinfo", holder->pid);
-    g_autofree char *table = NULL;
-    unsigned major, minor;
-    int at = 0;
+    bool has_mount = holder->pid != 0 && holder->device != 0;
+    g_autoptr(GPtrArray) list = has_mount ? wb_listed_of_process((pid_t)holder->pid) : NULL;
 
     *point = NULL;
-    if (holder->pid == 0 || (holder->major == 0 && holder->minor == 0) ||
-        !g_file_get_contents(path, &table, NULL, NULL) || !*table)
-        return false;
-    for (const char *line = table; line && *line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (sscanf(line, "%*u %*u %u:%u %*s %n", &major, &minor, &at) == 2 && major == holder->major &&
-            minor == holder->minor) {
-            g_autofree char *escaped = g_strndup(line + at, strcspn(line + at, " \n"));
+    for (guint i = 0; list && !*point && i < list->len; i++) {
+        const struct wb_listed *listed = list->pdata[i];
 
-            *point = g_strcompress(escaped);
-            return true;
-        }
+        if (listed->device == holder->device)
+            *point = g_strdup(listed->point);
     }
-    return true;
+    return list && list->len > 0;
 }
 
 /* Whether its mount has disappeared: then the daemon is about to end and to release the lock. */
@@ -158,19 +152,21 @@ int wb_store_dir_lock(int dir_fd, const char *home, struct wb_error *why)
  * The device of the file system of `fd` as /proc/locks has it: that of its superblock. On some file systems (btrfs)
  * stat(2) reports another device, but the table of mounts has it. False if it is not known.
  */
-static bool find_device(int fd, unsigned *major, unsigned *minor)
+static bool find_device(int fd, dev_t *ret)
 {
-    g_autofree char *table = NULL;
-    unsigned long long id;
+    g_autoptr(GPtrArray) list = NULL;
     struct statx stx;
 
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &stx) < 0 || !(stx.stx_mask & STATX_MNT_ID) ||
-        !g_file_get_contents("/proc/self/mountinfo", &table, NULL, NULL))
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &stx) < 0 || !(stx.stx_mask & STATX_MNT_ID))
         return false;
-    for (const char *line = table; line && *line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (sscanf(line, "%llu %*u %u:%u", &id, major, minor) == 3 && id == stx.stx_mnt_id)
+    list = wb_listed_mounts();
+    for (guint i = 0; i < list->len; i++) {
+        const struct wb_listed *listed = list->pdata[i];
+
+        if ((uint64_t)listed->id == stx.stx_mnt_id) {
+            *ret = listed->device;
             return true;
+        }
     }
     return false;
 }
@@ -182,15 +178,17 @@ static bool find_device(int fd, unsigned *major, unsigned *minor)
 static char *name_device(struct wb_store *store)
 {
     uint64_t place = ((uint64_t)atomic_load(&store->moves) + 1) << 32, known = atomic_load(&store->lock_device);
-    unsigned major = (unsigned)known >> 20, minor = (unsigned)known & 0xfffff;
+    unsigned number = (unsigned)known;
+    dev_t device;
 
     if (known >> 32 != place >> 32) {
-        if (!find_device(store->dir_fd, &major, &minor))
+        if (!find_device(store->dir_fd, &device))
             return g_strdup("");
         /* The kernel has 12 bits for the one and 20 for the other. */
-        atomic_store(&store->lock_device, place | major << 20 | minor);
+        number = major(device) << 20 | minor(device);
+        atomic_store(&store->lock_device, place | number);
     }
-    return g_strdup_printf("%02x:%02x", major, minor);
+    return g_strdup_printf("%02x:%02x", number >> 20, number & 0xfffff);
 }
 
 /* Whether a line of the table says that somebody has it for writing; the table is cut into lines. */
