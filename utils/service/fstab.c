@@ -26,8 +26,13 @@ static struct libmnt_fs *parse(const char *line)
     struct libmnt_table *table = stream ? mnt_new_table() : NULL;
     struct libmnt_fs *fs = NULL;
 
-    if (table && mnt_table_parse_stream(table, stream, "/") == 0 && mnt_table_first_fs(table, &fs) == 0)
-        mnt_ref_fs(fs);
+    if (table && mnt_table_parse_stream(table, stream, "/") == 0 && mnt_table_first_fs(table, &fs) == 0) {
+        /* A line that looks like one of mountinfo is read as such. */
+        if (mnt_fs_is_kernel(fs))
+            fs = NULL;
+        else
+            mnt_ref_fs(fs);
+    }
     mnt_unref_table(table);
     if (stream)
         fclose(stream);
