@@ -66,13 +66,6 @@ int wb_tree_behind(const char *given, char **tree, char **store);
 struct stat;
 int wb_place_stat(const struct wb_place *place, struct stat *ret);
 
-/* ---- private mounts (private_mount.c) ---------------------------------------------------------------- */
-
-/* Mounts `source` in a directory of our own; NULL after an error line about `path`. */
-struct wb_private *wb_private_mount(const char *path, const char *source, enum wb_mount_need need);
-const char *wb_private_point(const struct wb_private *private);
-int wb_private_root(const struct wb_private *private); /* stays theirs */
-
 /* The program `wayback`: as WAYBACK_DAEMON says, beside us, or in PATH; g_free. NULL: not found. */
 char *wb_private_daemon(void);
 
