@@ -4,6 +4,11 @@
 #include "common/text.h"
 #include <string.h>
 
+/*
+ * By hand: libsmartcols leaves colours and the bytes of names as they are only after scols_table_enable_noencoding, and
+ * then its version 2.38 never ends on a byte beyond ASCII in the C locale. It would also cut a text without a mark.
+ */
+
 /* Rows looked at before the first is printed. */
 #define HELD_MAX 200
 
