@@ -6,7 +6,8 @@
 
 /*
  * By hand: libsmartcols leaves colours and the bytes of names as they are only after scols_table_enable_noencoding, and
- * then its version 2.38 never ends on a byte beyond ASCII in the C locale. It would also cut a text without a mark.
+ * then may never end on a byte that is no character in the locale (mbs_nwidth, in 2.38 and up to 2026). It would
+ * also cut a text without a mark.
  */
 
 /* Rows looked at before the first is printed. */
