@@ -8,6 +8,7 @@
 #include "daemon/past/past_access.h"
 #include "history/history.h"
 #include "maintain/rewrite/compact.h"
+#include "store/object/catalog_path.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -77,6 +78,7 @@ static int compact_some(const struct wb_request *request, struct wb_compact *com
     uint64_t begun = *cursor;
     int r, ret = 0;
 
+    compact->places = wb_catalog_places_new();
     wb_compact_begin(compact, store);
     do {
         r = wb_compact_shard(store, compact, (unsigned)*cursor, INT64_MIN, WB_WHEN_PRESENT);
@@ -84,6 +86,7 @@ static int compact_some(const struct wb_request *request, struct wb_compact *com
         ++*cursor;
     } while (r != -ECANCELED && *cursor < WB_SHARDS && g_get_monotonic_time() < until);
     ret = wb_compact_finish(compact, ret);
+    g_clear_pointer(&compact->places, wb_catalog_places_free);
     if (ret == -ECANCELED) {
         *cursor = begun;
         take_back(compact);

@@ -31,6 +31,7 @@ struct packer {
     GHashTable *tried; /* see struct wb_compact */
     struct wb_object dir; /* whose path is */
     char *path;
+    struct wb_catalog_places *places;
 };
 
 void wb_compact_set(struct wb_session *session, struct wb_compaction *compaction, const struct wb_room *reserve)
@@ -93,7 +94,7 @@ static enum wb_compact_mode mode_of(void *data, struct wb_object dir, const char
     if (!wb_object_equal(dir, packer->dir)) {
         g_clear_pointer(&packer->path, g_free);
         packer->dir = dir;
-        if (wb_catalog_path_of(packer->session->store, dir, NULL, &packer->path) != 0)
+        if (wb_catalog_path_find(packer->session->store, packer->places, dir, NULL, &packer->path) != 0)
             packer->path = NULL;
     }
     if (name)
@@ -116,6 +117,7 @@ static void pack_folder(struct packer *packer, unsigned rest)
                                  .mode_data = packer,
                                  .mode_of_logs = true,
                                  .tried = packer->tried,
+                                 .places = packer->places,
                                  /* Where all has gone that may, nothing goes for it, and it makes room. */
                                  .reserve = wb_keeper_is_short(packer->session) ? NULL : &packer->compaction.reserve,
                                  .give_way = give_way,
@@ -165,7 +167,7 @@ static void *pack_what_rests(void *data)
 {
     struct wb_session *session = data;
     struct wb_session_threads *threads = &session->threads;
-    struct packer packer = {.session = session, .tried = wb_tried_new()};
+    struct packer packer = {.session = session, .tried = wb_tried_new(), .places = wb_catalog_places_new()};
 
     setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
     syscall(SYS_ioprio_set, IOPRIO_SELF, 0, IOPRIO_IDLE);
@@ -192,6 +194,7 @@ static void *pack_what_rests(void *data)
     wb_compaction_deinit(&packer.compaction);
     g_free(packer.path);
     g_hash_table_unref(packer.tried);
+    wb_catalog_places_free(packer.places);
     return NULL;
 }
 

@@ -116,6 +116,7 @@ struct wb_bundle_share {
     bool (*stop)(void *data); /* asked before each step */
     void *stop_data;
     const int *dir_fd; /* the directory, if it is known; NULL: it is looked for */
+    struct wb_catalog_places *places; /* for that; may be NULL */
 };
 /* 0, also where the file system cannot share; or -ECANCELED. Owns nothing. */
 int wb_bundle_share(const struct wb_bundle_share *share);

@@ -499,7 +499,8 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
     if (r == 0 && compact->flags & WB_COMPACT_IDLE)
         pass_over(&work);
     if (r == 0 && !(compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_STATS | WB_COMPACT_DRY)))
-        r = wb_bundle_share(&(struct wb_bundle_share){&gather, wb_bundle_is_wanted, &work, compact->dir_fd});
+        r = wb_bundle_share(&(struct wb_bundle_share){&gather, wb_bundle_is_wanted, &work, compact->dir_fd,
+                                                       compact->places});
     if (r == 0 && !(compact->flags & WB_COMPACT_UNDO))
         r = count(&work);
     if (r == 0 && !(compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_STATS | WB_COMPACT_DRY)))
@@ -662,9 +663,8 @@ int wb_bundle_share(const struct wb_bundle_share *share)
 
     if (!has_fresh(share->gather))
         return 0;
-    /* To look for it takes a time in proportion to its depth. */
     if (dir_fd < 0) {
-        if (wb_catalog_path_open_dir(share->gather->store, share->gather->dir, &own_fd) != 0)
+        if (wb_catalog_path_find(share->gather->store, share->places, share->gather->dir, &own_fd, NULL) != 0)
             return 0;
         dir_fd = own_fd;
     }

@@ -14,6 +14,7 @@
 #include <glib.h>
 
 struct wb_bundle_batch;
+struct wb_catalog_places;
 
 /* Of a half-written file of an older version: ID.undo + this. Now it is WB_PACK_NEW. */
 #define WB_COMPACT_SUFFIX ".pack.new"
@@ -61,6 +62,7 @@ struct wb_compact {
     void (*give_way)(void *data);
     void *give_way_data;
     const int *dir_fd; /* the directory that wb_compact_bodies is called for; NULL: it is looked for */
+    struct wb_catalog_places *places; /* where directories are (store/object/catalog_path.h); may be NULL */
     struct wb_bundle_batch *batch; /* see wb_compact_begin; NULL: each call brings to the disk what it packed */
     const struct wb_room *reserve; /* with WB_COMPACT_IDLE: so much of the store's device stays free; may be NULL */
     /* filled */

@@ -7,7 +7,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <limits.h>
+#include <linux/openat2.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /*
  * One directory on the way up. `rank` selects one of its places. Rank 0 is the one with which its catalog begins: right
@@ -19,6 +23,37 @@ struct step {
     unsigned rank;
     char name[WB_NAME_MAX + 1];
 };
+
+/* A place that was read, and where the chain that is being climbed has it. */
+struct known_place {
+    struct step step;
+    uint64_t climb;
+    unsigned index;
+};
+
+struct wb_catalog_places {
+    GHashTable *by_object; /* of struct known_place */
+    uint64_t climbs;
+};
+
+/* More are not kept for the next search: a few MiB. A single search may need as many. */
+#define KNOWN_MAX (2 * WB_RESOLVE_STEPS_MAX)
+
+struct wb_catalog_places *wb_catalog_places_new(void)
+{
+    struct wb_catalog_places *places = g_new0(struct wb_catalog_places, 1);
+
+    places->by_object = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, g_free);
+    return places;
+}
+
+void wb_catalog_places_free(struct wb_catalog_places *places)
+{
+    if (!places)
+        return;
+    g_hash_table_unref(places->by_object);
+    g_free(places);
+}
 
 static int take_place(const struct wb_record *record, struct step *step)
 {
@@ -58,36 +93,100 @@ static int read_place(const struct wb_store *store, struct step *step, bool all)
     return r;
 }
 
-/* Opens the next directory of a chain below *fd. 0, WB_ABSENT (not found there), or -errno. */
-static int enter(const struct wb_store *store, const struct step *step, int *fd)
-{
-    _cleanup_close_ int next = openat(*fd, step->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct wb_object found;
-    int r = next < 0 ? -errno : wb_object_stat(store, next, NULL, &found, NULL, NULL);
+/* ---- down the chain --------------------------------------------------------------------------- */
 
+/* The names from step *i - 1 on downward to step `end`, as many as a system call takes; *i: the step after them. */
+static void take_names(const GArray *chain, unsigned *i, unsigned end, char path[PATH_MAX])
+{
+    size_t length = 0;
+
+    while (*i > end) {
+        const char *name = g_array_index(chain, struct step, *i - 1).name;
+        size_t more = strlen(name);
+
+        if (length + 1 + more >= PATH_MAX)
+            break;
+        if (length > 0)
+            path[length++] = '/';
+        memcpy(path + length, name, more);
+        length += more;
+        --*i;
+    }
+    path[length] = '\0';
+}
+
+static int open_below(int fd, const char *path)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    int next = (int)syscall(SYS_openat2, fd, path, &how, sizeof(how));
+
+    if (next < 0 && (errno == ENOSYS || errno == EPERM))
+        next = openat(fd, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return next < 0 ? -errno : next;
+}
+
+static bool is_elsewhere(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EXDEV || error == -EAGAIN;
+}
+
+/* Opens the directory of step `end` by the names of those above it and its own. 0, WB_ABSENT (not found there), or
+ * -errno. */
+static int open_step(const struct wb_store *store, const GArray *chain, unsigned end, int *ret_fd)
+{
+    _cleanup_close_ int fd = -1;
+    struct wb_object found;
+    char path[PATH_MAX];
+    int r = 0;
+
+    for (unsigned i = chain->len; r == 0 && i > end;) {
+        int next;
+
+        take_names(chain, &i, end, path);
+        next = open_below(fd < 0 ? store->src_fd : fd, path);
+        r = MIN(next, 0);
+        wb_close_fd(&fd);
+        fd = next;
+    }
+    if (r == 0)
+        r = wb_object_stat(store, fd, NULL, &found, NULL, NULL);
     if (r < 0)
-        return r == -ENOENT || r == -ENOTDIR || r == -ELOOP || r == -EXDEV ? WB_ABSENT : r;
-    if (!wb_object_equal(found, step->self))
+        return is_elsewhere(r) ? WB_ABSENT : r;
+    if (!wb_object_equal(found, g_array_index(chain, struct step, end).self))
         return WB_ABSENT;
-    close(*fd);
-    *fd = wb_steal_fd(&next);
+    *ret_fd = wb_steal_fd(&fd);
     return 0;
 }
 
-/* Walks down the chain from the root. WB_ABSENT: *ret_wrong is the first directory that is not at its place. */
-static int descend(const struct wb_store *store, GArray *chain, int *ret_fd, unsigned *ret_wrong)
+/*
+ * Opens the first directory of the chain. WB_ABSENT: *ret_wrong is a directory that is not at its place, while the one
+ * that the place is in (or the root) was found. That is found by halving: few system calls, however long the chain is.
+ */
+static int descend(const struct wb_store *store, const GArray *chain, int *ret_fd, unsigned *ret_wrong)
 {
-    _cleanup_close_ int fd = openat(store->src_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int r = fd < 0 ? -errno : 0;
+    unsigned absent = 0, present = chain->len;
+    int r = open_step(store, chain, 0, ret_fd);
 
-    for (unsigned i = chain->len; r == 0 && i-- > 0;) {
-        r = enter(store, &g_array_index(chain, struct step, i), &fd);
-        *ret_wrong = i;
+    if (r != WB_ABSENT)
+        return r;
+    while (present - absent > 1) {
+        _cleanup_close_ int fd = -1;
+        unsigned middle = absent + (present - absent) / 2;
+
+        r = open_step(store, chain, middle, &fd);
+        if (r < 0)
+            return r;
+        if (r == 0)
+            present = middle;
+        else
+            absent = middle;
     }
-    if (r == 0)
-        *ret_fd = wb_steal_fd(&fd);
-    return r;
+    *ret_wrong = absent;
+    return WB_ABSENT;
 }
+
+/* ---- up the chain ------------------------------------------------------------------------------ */
 
 /* The index of `dir` in the chain, or its length. */
 static unsigned find_in(const GArray *chain, struct wb_object dir)
@@ -121,46 +220,29 @@ static int advance(const struct wb_store *store, struct step *step)
     return r == WB_END || r == -EIO || r == -ENOENT ? -EAGAIN : r;
 }
 
-static void remember(GHashTable *places, const struct step *step)
+/* `step`, which becomes step `index` of the chain. */
+static void remember(struct wb_catalog_places *places, const struct step *step, unsigned index)
 {
-    struct step *own = g_memdup2(step, sizeof(*step));
+    struct known_place *known = g_new(struct known_place, 1);
 
-    g_hash_table_replace(places, &own->self, own);
-}
-
-/* The place to try for `dir`, given the places refuted so far. 0, -ENOENT (no catalog) or -errno. */
-static int known_place(const struct wb_store *store, GHashTable *places, struct wb_object dir, struct step *ret)
-{
-    const struct step *known = g_hash_table_lookup(places, &dir);
-    int r;
-
-    if (known) {
-        *ret = *known;
-        return 0;
-    }
-    *ret = (struct step){.self = dir};
-    r = read_place(store, ret, false);
-    if (r == -EIO || r == WB_END)
-        r = advance(store, ret);
-    if (r == 0)
-        remember(places, ret);
-    return r;
+    *known = (struct known_place){*step, places->climbs, index};
+    g_hash_table_replace(places->by_object, &known->step.self, known);
 }
 
 /* Selects the next place for step `i` of the chain. */
-static int refute(const struct wb_store *store, GHashTable *places, GArray *chain, unsigned i)
+static int refute(const struct wb_store *store, struct wb_catalog_places *places, GArray *chain, unsigned i)
 {
     struct step *step = &g_array_index(chain, struct step, i);
     int r = advance(store, step);
 
     if (r == 0)
-        remember(places, step);
+        remember(places, step, i);
     return r;
 }
 
 /* A ring from step `from` on: a was once in b, and later b in a. Directories in it that still have their first place
  * have moved. */
-static int break_ring(const struct wb_store *store, GHashTable *places, GArray *chain, unsigned from)
+static int break_ring(const struct wb_store *store, struct wb_catalog_places *places, GArray *chain, unsigned from)
 {
     int r = -EAGAIN;
 
@@ -174,46 +256,70 @@ static int break_ring(const struct wb_store *store, GHashTable *places, GArray *
     return r;
 }
 
-/* The chain from `dir` up to the root. 0; -EAGAIN: the places tried so far do not lead there. */
-static int climb_known(const struct wb_store *store, GHashTable *places, struct wb_object dir, GArray *chain)
+/* Appends the place to try for `dir`, given the places refuted so far. 0; 1: the chain has it at *ret_ring; -ENOENT (no
+ * catalog) or -errno. */
+static int append_place(const struct wb_store *store, struct wb_catalog_places *places, struct wb_object dir,
+                        GArray *chain, unsigned *ret_ring)
 {
-    struct step step;
-    unsigned ring;
+    struct known_place *known = g_hash_table_lookup(places->by_object, &dir);
+    struct step step = {.self = dir};
+    int r;
+
+    if (known && known->climb == places->climbs) {
+        *ret_ring = known->index;
+        return 1;
+    }
+    if (known) {
+        known->climb = places->climbs;
+        known->index = chain->len;
+        g_array_append_val(chain, known->step);
+        return 0;
+    }
+    r = read_place(store, &step, false);
+    if (r == -EIO || r == WB_END)
+        r = advance(store, &step);
+    if (r == 0) {
+        remember(places, &step, chain->len);
+        g_array_append_val(chain, step);
+    }
+    return r;
+}
+
+/* The chain from `dir` up to the root. 0; -EAGAIN: the places tried so far do not lead there. */
+static int climb_known(const struct wb_store *store, struct wb_catalog_places *places, struct wb_object dir,
+                       GArray *chain)
+{
+    unsigned ring = 0;
     int r;
 
     g_array_set_size(chain, 0);
+    places->climbs++;
     for (struct wb_object at = dir; !wb_object_equal(at, store->header.root);) {
         if (chain->len == WB_RESOLVE_STEPS_MAX)
             return -ELOOP;
-        ring = find_in(chain, at);
-        if (ring < chain->len) {
+        r = wb_object_is_none(at) ? -ENOENT : append_place(store, places, at, chain, &ring);
+        if (r > 0) {
             r = break_ring(store, places, chain, ring);
             if (r < 0)
                 return r;
             g_array_set_size(chain, 0);
+            places->climbs++;
             at = dir;
             continue;
         }
-        r = wb_object_is_none(at) ? -ENOENT : known_place(store, places, at, &step);
-        if ((r == -ENOENT || r == -EAGAIN) && chain->len > 0) { /* it cannot be inside that directory */
+        if ((r == -ENOENT || r == -EAGAIN) && chain->len > 0) /* it cannot be inside that directory */
             r = refute(store, places, chain, chain->len - 1);
-            if (r == 0) {
-                at = g_array_index(chain, struct step, chain->len - 1).parent;
-                continue;
-            }
-        }
         if (r < 0)
             return r;
-        g_array_append_val(chain, step);
-        at = step.parent;
+        at = g_array_index(chain, struct step, chain->len - 1).parent;
     }
     return 0;
 }
 
 /* 0; WB_ABSENT: in the graveyard; -ENOENT: it has no catalog; -EAGAIN: not found; or -errno. */
-static int search_newest(const struct wb_store *store, struct wb_object dir, GArray *chain, int *ret_fd)
+static int search_newest(const struct wb_store *store, struct wb_catalog_places *places, struct wb_object dir,
+                         GArray *chain, int *ret_fd)
 {
-    g_autoptr(GHashTable) places = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, g_free);
     unsigned wrong = 0;
     int r, buried;
 
@@ -232,6 +338,32 @@ static int search_newest(const struct wb_store *store, struct wb_object dir, GAr
         if (r < 0)
             return r;
     }
+}
+
+/*
+ * With places that earlier searches read. What they refuted may be right after another move, so if this finds nothing,
+ * a new search decides. As search_newest.
+ */
+static int search_known(const struct wb_store *store, struct wb_catalog_places *known, struct wb_object dir,
+                        GArray *chain, int *ret_fd)
+{
+    int r = wb_grave_has(store, dir, true);
+
+    if (r != 0)
+        return r < 0 ? r : WB_ABSENT;
+    r = search_newest(store, known, dir, chain, ret_fd);
+    if (r == -EAGAIN || r == -ENOENT || g_hash_table_size(known->by_object) > KNOWN_MAX)
+        g_hash_table_remove_all(known->by_object);
+    return r;
+}
+
+static int search_anew(const struct wb_store *store, struct wb_object dir, GArray *chain, int *ret_fd)
+{
+    struct wb_catalog_places *places = wb_catalog_places_new();
+    int r = search_newest(store, places, dir, chain, ret_fd);
+
+    wb_catalog_places_free(places);
+    return r;
 }
 
 /* ---- all places ------------------------------------------------------------------------------ */
@@ -296,14 +428,15 @@ static int search_all(const struct wb_store *store, struct wb_object dir, GArray
     }
 }
 
-/* Finds a directory other than the root. As wb_catalog_path_open_dir. */
-static int search(const struct wb_store *store, struct wb_object dir, GArray *chain, int *ret_fd)
+/* Finds a directory other than the root. As wb_catalog_path_find. */
+static int search(const struct wb_store *store, struct wb_catalog_places *known, struct wb_object dir, GArray *chain,
+                  int *ret_fd)
 {
-    int r = -EAGAIN, buried;
+    int r = known ? search_known(store, known, dir, chain, ret_fd) : -EAGAIN, buried;
 
     /* A search can miss a directory that moves meanwhile at both its places, once. */
-    for (int attempt = 0; attempt < 3 && r == -EAGAIN; attempt++)
-        r = search_newest(store, dir, chain, ret_fd);
+    for (int attempt = 0; attempt < 3 && (r == -EAGAIN || (known && attempt == 0 && r == -ENOENT)); attempt++)
+        r = search_anew(store, dir, chain, ret_fd);
     if (r != -EAGAIN && r != -ENOENT)
         return r;
     buried = wb_grave_has(store, dir, true);
@@ -312,7 +445,20 @@ static int search(const struct wb_store *store, struct wb_object dir, GArray *ch
     return r == -EAGAIN ? search_all(store, dir, chain, ret_fd) : r;
 }
 
-int wb_catalog_path_of(const struct wb_store *store, struct wb_object dir, int *ret_fd, char **ret_path)
+static char *path_of_chain(const GArray *chain)
+{
+    GString *path = g_string_new("");
+
+    for (unsigned i = chain->len; i-- > 0;) {
+        g_string_append(path, g_array_index(chain, struct step, i).name);
+        if (i > 0)
+            g_string_append_c(path, '/');
+    }
+    return g_string_free(path, FALSE);
+}
+
+int wb_catalog_path_find(const struct wb_store *store, struct wb_catalog_places *known, struct wb_object dir,
+                         int *ret_fd, char **ret_path)
 {
     g_autoptr(GArray) chain = g_array_new(FALSE, FALSE, sizeof(struct step));
     _cleanup_close_ int fd = -1;
@@ -322,27 +468,23 @@ int wb_catalog_path_of(const struct wb_store *store, struct wb_object dir, int *
         fd = openat(store->src_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
         r = fd < 0 ? -errno : 0;
     } else {
-        r = search(store, dir, chain, &fd);
+        r = search(store, known, dir, chain, &fd);
     }
     if (r != 0)
         return r == -ELOOP ? -EIO : r;
-
-    if (ret_path) {
-        GString *path = g_string_new("");
-
-        for (unsigned i = chain->len; i-- > 0;) {
-            g_string_append(path, g_array_index(chain, struct step, i).name);
-            if (i > 0)
-                g_string_append_c(path, '/');
-        }
-        *ret_path = g_string_free(path, FALSE);
-    }
+    if (ret_path)
+        *ret_path = path_of_chain(chain);
     if (ret_fd)
         *ret_fd = wb_steal_fd(&fd);
     return 0;
 }
 
+int wb_catalog_path_of(const struct wb_store *store, struct wb_object dir, int *ret_fd, char **ret_path)
+{
+    return wb_catalog_path_find(store, NULL, dir, ret_fd, ret_path);
+}
+
 int wb_catalog_path_open_dir(const struct wb_store *store, struct wb_object dir, int *ret_fd)
 {
-    return wb_catalog_path_of(store, dir, ret_fd, NULL);
+    return wb_catalog_path_find(store, NULL, dir, ret_fd, NULL);
 }

@@ -9,6 +9,7 @@
 #define OPENS_MAX (6 * DIRS)
 
 static struct tree tree;
+static struct wb_catalog_places *known; /* of all look-ups of a test */
 static unsigned opens;
 
 /* Counts the logs that are opened (see meson.build). */
@@ -27,10 +28,12 @@ int __wrap_wb_store_open_file(const struct wb_store *store, struct wb_object obj
 static void setup(void)
 {
     tree_open(&tree);
+    known = wb_catalog_places_new();
 }
 
 static void teardown(void)
 {
+    wb_catalog_places_free(known);
     tree_close(&tree);
 }
 
@@ -45,6 +48,11 @@ static void check_found(const char *path, struct wb_object object)
     ck_assert_msg(r == 0, "%s: %d after %u logs", path, r, opens);
     ck_assert_str_eq(found, path);
     ck_assert_uint_le(opens, OPENS_MAX);
+    g_clear_pointer(&found, g_free);
+    opens = 0;
+    ck_assert_int_eq(wb_catalog_path_find(tree.store, known, object, NULL, &found), 0);
+    ck_assert_str_eq(found, path);
+    ck_assert_uint_le(opens, 2 * OPENS_MAX);
 }
 
 static void move(const char *from, const char *to, unsigned flags)
