@@ -12,7 +12,7 @@ import pytest
 
 import snapshots
 from mounts import LIMIT, SECOND, caches_kept, drop_caches, epoch, moment, run
-from test_sharing import DOCS, free_port
+from samba import DOCS, free_port
 
 MISSING = [name for name in ("ganesha.nfsd", "nfs-ls", "nfs-cat", "nfs-cp")
            if not shutil.which(name, path="/usr/sbin:/usr/bin")]

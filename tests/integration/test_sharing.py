@@ -2,103 +2,22 @@
 """Real servers on the loopback interface, and the view their clients have of the past."""
 import os
 import re
-import shutil
-import signal
-import socket
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 import snapshots
-from mounts import LIMIT, epoch, moment, run
-
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "sharing.md"
-MISSING = [name for name in ("smbd", "smbclient") if not shutil.which(name, path="/usr/sbin:/usr/bin")]
+from mounts import epoch, moment
+from samba import MISSING, Samba, share_of_the_manual
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} "
                                 "(scripts/install-deps --tests)")
-
-GLOBAL = """[global]
-    server role = standalone server
-    map to guest = Bad User
-    guest account = nobody
-    interfaces = lo
-    bind interfaces only = yes
-    smb ports = {port}
-    disable netbios = yes
-    disable spoolss = yes
-    load printers = no
-    printing = bsd
-    printcap name = /dev/null
-    private dir = {dir}/private
-    lock directory = {dir}/lock
-    state directory = {dir}/state
-    cache directory = {dir}/cache
-    pid directory = {dir}
-    ncalrpc dir = {dir}/ncalrpc
-    log file = {dir}/log
-"""
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def share_of_the_manual(path):
-    """The share as docs/sharing.md has it, for another directory and for guests."""
-    share = re.search(r"```ini\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.S).group(1)
-    assert share.count("/srv/tree") == 1
-    return share.replace("/srv/tree", str(path)) + "    guest ok = yes\n"
-
-
-class Samba:
-    """An smbd of our own: nothing of the system's is read or written."""
-
-    def __init__(self, directory, path):
-        self.directory, self.port = directory, free_port()
-        for name in ("private", "lock", "state", "cache", "ncalrpc"):
-            (directory / name).mkdir(parents=True)
-        config = directory / "smb.conf"
-        config.write_text(GLOBAL.format(port=self.port, dir=directory) + share_of_the_manual(path),
-                          encoding="utf-8")
-        with open(directory / "output", "wb") as output:
-            self.process = subprocess.Popen(
-                ["smbd", "--foreground", "--no-process-group", "--configfile", config],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
-        deadline = time.monotonic() + LIMIT
-        while self.client("ls", check=False).returncode != 0:
-            assert self.process.poll() is None and time.monotonic() < deadline, \
-                (directory / "output").read_text() + (directory / "log").read_text()
-            time.sleep(0.1)
-
-    def client(self, commands, check=True):
-        return run("smbclient", "-N", "-p", self.port, "//127.0.0.1/tree", "-c", commands, check=check,
-                   cwd=self.directory, timeout=LIMIT)
-
-    def versions(self, path):
-        output = self.client(f'allinfo "{path}"').stdout
-        return re.findall(r"^(@GMT-\S+)", output, re.M)
-
-    def fetch(self, version, path):
-        """The bytes of a previous version, or the client's complaint."""
-        target = self.directory / "fetched"
-        target.unlink(missing_ok=True)
-        result = self.client(f'get "{version}\\{path}" fetched', check=False)
-        return target.read_bytes() if target.exists() and result.returncode == 0 else result.stdout
-
-    def stop(self):
-        os.killpg(self.process.pid, signal.SIGTERM)
-        self.process.wait(timeout=LIMIT)
 
 
 @pytest.fixture(name="share")
 def fixture_share(maker):
     mount = maker.mount("allow_other", "snapnames=gmt")
-    samba = Samba(maker.scratch / "samba", mount.path)
+    samba = Samba(maker.scratch / "samba", share_of_the_manual(mount.path))
     yield mount, samba
     samba.stop()
 
@@ -228,7 +147,7 @@ def test_names_that_are_not_times_are_not_listed(maker):
     mount = maker.mount("allow_other")
     (mount.path / "f").write_text("f")
     when = snapshots.add(mount, "before upgrade")
-    samba = Samba(maker.scratch / "samba", mount.path)
+    samba = Samba(maker.scratch / "samba", share_of_the_manual(mount.path))
     try:
         assert samba.versions("f") == []
         assert samba.fetch(gmt(when), "f") == b"f"
