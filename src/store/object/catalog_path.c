@@ -341,8 +341,8 @@ static int search_newest(const struct wb_store *store, struct wb_catalog_places 
 }
 
 /*
- * With places that earlier searches read. What they refuted may be right after another move, so if this finds nothing,
- * a new search decides. As search_newest.
+ * With places that earlier searches read. One that they refuted may be right after another move, so if this finds
+ * nothing, a new search decides. As search_newest.
  */
 static int search_known(const struct wb_store *store, struct wb_catalog_places *known, struct wb_object dir,
                         GArray *chain, int *ret_fd)
