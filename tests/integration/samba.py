@@ -21,7 +21,7 @@ GLOBAL = """[global]
     server role = standalone server
     map to guest = Bad User
     guest account = nobody
-    interfaces = lo
+    interfaces = {host}/8
     bind interfaces only = yes
     smb ports = {port}
     disable netbios = yes
@@ -40,9 +40,13 @@ GLOBAL = """[global]
 """
 
 
-def free_port():
+def free_port(host=HOST, port=0):
+    """Some port, or that one; None if it is not free."""
     with socket.socket() as probe:
-        probe.bind((HOST, 0))
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return None
         return probe.getsockname()[1]
 
 
@@ -73,12 +77,12 @@ def named_accounts(directory):
 class Samba:
     """`shares`: the end of smb.conf; `users`: the names of accounts that get a password."""
 
-    def __init__(self, directory, shares, users=()):
-        self.directory, self.port = directory, free_port()
+    def __init__(self, directory, shares, users=(), host=HOST, port=0):  # pylint: disable=too-many-arguments
+        self.directory, self.host, self.port = directory, host, free_port(host, port)
         for name in ("private", "lock", "state", "cache", "ncalrpc"):
             (directory / name).mkdir(parents=True)
         config = directory / "smb.conf"
-        config.write_text(GLOBAL.format(port=self.port, dir=directory) + shares, encoding="utf-8")
+        config.write_text(GLOBAL.format(host=host, port=self.port, dir=directory) + shares, encoding="utf-8")
         for user in users:
             run("pdbedit", f"--configfile={config}", "-a", "-u", user, "-t", stdin=None,
                 input=f"{self.password(user)}\n{self.password(user)}\n")
@@ -94,14 +98,19 @@ class Samba:
 
     def answers(self):
         with socket.socket() as probe:
-            return probe.connect_ex((HOST, self.port)) == 0
+            return probe.connect_ex((self.host, self.port)) == 0
 
     @staticmethod
     def password(user):
         return f"word of {user}"
 
+    def set_acl(self, user, share, path, *entries):
+        """Whether that user could replace the NT ACL. Its program knows no port but 445."""
+        return run("smbcacls", "-U", f"{user}%{self.password(user)}", f"//{self.host}/{share}", path, "-S",
+                   ",".join(entries), check=False, timeout=LIMIT).returncode == 0
+
     def client(self, commands, check=True):
-        return run("smbclient", "-N", "-p", self.port, f"//{HOST}/tree", "-c", commands, check=check,
+        return run("smbclient", "-N", "-p", self.port, f"//{self.host}/tree", "-c", commands, check=check,
                    cwd=self.directory, timeout=LIMIT)
 
     def versions(self, path):
@@ -129,7 +138,7 @@ class Session:
         self.turn = 0
         self.process = subprocess.Popen(
             ["stdbuf", "-i0", "-o0", "smbclient", "-p", str(samba.port), "-U", f"{user}%{samba.password(user)}", *more,
-             f"//{HOST}/{share}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+             f"//{samba.host}/{share}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=self.directory)
         assert "NT_STATUS" not in self.do("volume")
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import time
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import snapshots
 from accounts import ACCOUNTS, ACL, TEAM, acl, read_file, run_as
 from mounts import QUICK, epoch
-from samba import MISSING, Samba, Session, named_accounts, share_of_the_manual
+from samba import MISSING, Samba, Session, free_port, named_accounts, share_of_the_manual
 from test_as_bare import build, state
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} "
@@ -24,12 +25,14 @@ ANNA, BEN, EVE = (ACCOUNTS[name][0] for name in ("anna", "ben", "eve"))
 class Shares:
     """A mount, a bare directory, an smbd for both, and a client for each user and share."""
 
-    def __init__(self, maker, more=""):
+    def __init__(self, maker, more="", modules="", **address):
         more = "    ea support = yes\n" + more
         self.mount = maker.mount("allow_other", "snapnames=gmt")
         self.bare = maker.tree()
         bare = share_of_the_manual(self.bare, more).replace("[tree]", "[bare]")
-        self.samba = Samba(maker.scratch / "samba", share_of_the_manual(self.mount.path, more) + bare, ACCOUNTS)
+        shares = share_of_the_manual(self.mount.path, more) + bare
+        self.samba = Samba(maker.scratch / "samba", shares.replace("shadow_copy2", f"shadow_copy2 {modules}"), ACCOUNTS,
+                           **address)
         self.sessions = {}
 
     def session(self, user, share="tree"):
@@ -209,9 +212,8 @@ def test_nobody_changes_the_past_or_restores_files_of_others(shares):
                             'hardlink "{}" shared\\got', 'setmode "{}" +h', 'setea "{}" x y', 'put new "{}:stream"',
                             'mkdir "{}"', 'scopy shared\\theirs "{}"', 'utimes "{}" -1 -1 "2020:01:02-03:04:05" -1',
                             'put new "{}x"', 'mkdir "{}x\\y"'):
-                if "rename shared" in command and session.status(command.format(way)) == "OK" or \
-                        command == 'put new "{}x"' and way in (f"shared\\theirs{at}",):
-                    continue  # that is no time, or the state below shows what it did
+                if command == 'put new "{}x"' and way == f"shared\\theirs{at}":
+                    continue  # what follows the @ is no time: a new name in a directory that is open to all
                 session.do(command.format(way))
                 assert state(root) == kept, (account, command, way)
         # A client restores a previous version by a copy on the server.
@@ -276,6 +278,57 @@ def test_names_of_every_kind_lead_nowhere_else(shares):
     assert sorted(os.listdir(root)) == ["home"]
 
 
+# ---- ACLs of Windows ------------------------------------------------------------------------------
+
+ADDRESS = {"host": "127.77.4.45", "port": 445}
+
+
+def full(uid):
+    return f"ACL:S-1-22-1-{uid}:ALLOWED/0x0/FULL"
+
+
+@pytest.fixture(name="acls", params=["posix", "nt alone"])
+def fixture_acls(maker, request):
+    """With ACLs kept in attributes; "nt alone": smbd makes files open to all, and compares these ACLs itself."""
+    if not shutil.which("smbcacls") or not free_port(**ADDRESS):
+        pytest.skip("no smbcacls, or port 445 is taken")
+    alone = request.param == "nt alone"
+    with named_accounts(maker.scratch):
+        shares = Shares(maker, "    acl_xattr:ignore system acls = yes\n" if alone else "", "acl_xattr", **ADDRESS)
+        yield shares, alone
+        shares.close()
+
+
+def test_files_that_an_acl_of_windows_closed(acls):
+    """As docs/sharing.md says: with `ignore system acls`, smbd compares ACLs itself, of the past those of then."""
+    shares, alone = acls
+    for share, root in (("tree", shares.mount.path), ("bare", shares.bare)):
+        directory(root / "d", 0o777)
+        anna = shares.session("anna", share)
+        (anna.directory / "new").write_text("then")
+        for name in ("f", "closed then"):
+            assert anna.status(f'put new "d\\{name}"') == "OK"
+        assert shares.samba.set_acl("anna", share, "d\\closed then", full(ANNA))
+    when = snapshots.add(shares.mount, "named")
+    for share in ("tree", "bare"):
+        assert not shares.samba.set_acl("eve", share, "d\\f", full(EVE))
+        assert not shares.samba.set_acl("eve", share, "d\\closed then", full(EVE))
+        assert shares.samba.set_acl("anna", share, "d\\f", full(ANNA))
+        assert not shares.samba.set_acl("eve", share, "d\\f", full(EVE))
+        for name in ("f", "closed then"):
+            assert shares.session("eve", share).get(f"d\\{name}") == "NT_STATUS_ACCESS_DENIED"
+            assert shares.session("anna", share).get(f"d\\{name}") == b"then"
+    assert shape(shares.mount.path) == shape(shares.bare)
+    for user, way in itertools.product(("anna", "eve"), ways("d/f", when)[:7] + [f"{previous(when)}/d/f"]):
+        found = shares.session(user).get(smb(way))
+        assert found == (b"then" if user == "anna" or alone else "NT_STATUS_ACCESS_DENIED"), (user, way)
+        assert not shares.samba.set_acl(user, "tree", smb(way), full(EVE)), (user, way)
+    for user, way in itertools.product(("anna", "eve"), ways("d/closed then", when)[:7] + [f"{previous(when)}/d/closed then"]):
+        found = shares.session(user).get(smb(way))
+        assert found == (b"then" if user == "anna" else "NT_STATUS_ACCESS_DENIED"), (user, way)
+    assert shape(shares.mount.path) == shape(shares.bare)
+
+
 # ---- the present ---------------------------------------------------------------------------------
 
 ON_FILES = ['get "{p}" got', 'put new "{p}"', 'del "{p}"', 'rename "{p}" "{p}-2"', 'rename "{p}" "{own}\\moved"',
@@ -289,14 +342,15 @@ IN_DIRECTORIES = ['ls "{p}\\*"', 'put new "{p}\\new"', 'mkdir "{p}\\new"', 'rmdi
                   'setmode "{p}" +h', 'setea "{p}" x y', 'hardlink "{own}\\own" "{p}\\new"', 'deltree "{p}"',
                   'put new "{p}\\new:stream"', 'put new "{p}:stream"']
 KINDS = ("open", "secret", "writable", "suid", "sgid", "lock", "able", "write-only", "listed", "link")
-SAMPLE = 12 if QUICK else 50
+PARENTS = ("sticky", "shared", "team", "anna")
+SAMPLE = 12 if QUICK else 40  # of files, and half as many of directories
 
 
 def cases(account):
-    found = [(command, f"{place}\\{name}") for command in ON_FILES for place in ("sticky", "shared", "team", "anna")
-             for name in KINDS]
-    found += [(command, place) for command in IN_DIRECTORIES for place in ("sticky", "shared", "team", "anna", "anna\\private")]
-    return random.Random(f"samba {account}").sample(found, SAMPLE)
+    rng = random.Random(f"samba {account}")
+    files = [(command, f"{place}\\{name}") for command in ON_FILES for place in PARENTS for name in KINDS]
+    places = [(command, place) for command in IN_DIRECTORIES for place in (*PARENTS, "anna\\private")]
+    return rng.sample(files, SAMPLE) + rng.sample(places, SAMPLE // 2)
 
 
 def shape(path):
