@@ -43,6 +43,7 @@ GLOBAL = """[global]
 def free_port(host=HOST, port=0):
     """Some port, or that one; None if it is not free."""
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError:

@@ -156,8 +156,8 @@ def move_into_each_other(root):
             os.chdir("d")
 
 
-def move_into_the_deepest(root):
-    nest(root, DEPTH, more=lambda i: i == DEPTH - 1 and [moved_to(root / "new", f"wide{j}") for j in range(DEPTH)])
+def move_in_the_deepest(root):
+    nest(root, DEPTH, more=lambda i: i == DEPTH - 1 and [moved_to("new", f"wide{j}") for j in range(DEPTH)])
 
 
 def remove_in_each(root):
@@ -167,7 +167,7 @@ def remove_in_each(root):
 WAYS = {"nested": lambda root: nest(root, 2 * DEPTH),
         "long names": lambda root: nest(root, 2 * DEPTH, name="n" * 250),
         "moved into each other": move_into_each_other,
-        "moved into the deepest": move_into_the_deepest,
+        "moved in the deepest": move_in_the_deepest,
         "removed": remove_in_each}
 
 

@@ -280,7 +280,7 @@ def test_names_of_every_kind_lead_nowhere_else(shares):
 
 # ---- ACLs of Windows ------------------------------------------------------------------------------
 
-ADDRESS = {"host": "127.77.4.45", "port": 445}
+ADDRESS = {"host": f"127.77.{os.getpid() % 251}.{os.getpid() // 251 % 251 + 1}", "port": 445}  # one for each worker
 
 
 def full(uid):
