@@ -340,7 +340,19 @@ struct wb_control_compacted {
 
 struct wb_control_usage_ask {
     uint32_t depth; /* number of levels of directories below the path to list; each includes everything below it */
-    uint32_t zero;
+    uint32_t most;  /* at most so many files, and so many programs, are listed, those with the largest history */
+};
+
+/*
+ * The items of the reply, in this order. A file's item is of all files that had this path last, one after the other.
+ * A program's item has the bytes of the changes that it made; the last of these is the sum of all programs that have no
+ * item. Only root and the user who runs the daemon get items of programs that other users ran.
+ */
+enum wb_control_usage_item {
+    WB_CONTROL_USAGE_ITEM_DIR, /* wb_control_usage_dir, in byte order of paths */
+    WB_CONTROL_USAGE_ITEM_FILE, /* wb_control_usage_dir, the largest first      */
+    WB_CONTROL_USAGE_ITEM_PROGRAM, /* wb_control_usage_program, the largest first  */
+    WB_CONTROL_USAGE_ITEM_REST, /* the same, without a name and a user */
 };
 
 enum wb_control_usage_kind {
@@ -382,10 +394,19 @@ struct wb_control_usage {
 
 struct wb_control_usage_dir {
     uint32_t size;  /* of this item, its path included: the next one begins there */
-    uint32_t zero;
+    uint32_t kind;  /* enum wb_control_usage_item */
     uint64_t files, bytes, disk, shared; /* including everything below it */
     int64_t oldest, newest;
     char path[]; /* relative to the path of the request; "": that itself */
+};
+
+struct wb_control_usage_program {
+    uint32_t size, kind; /* as above */
+    uint32_t uid;        /* the user who ran it */
+    uint32_t zero;
+    uint64_t bytes;
+    int64_t newest; /* change; 0: unknown */
+    char name[];    /* the base name of the command; "": unknown */
 };
 
 struct wb_control_budget {

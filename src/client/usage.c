@@ -11,8 +11,8 @@
 /* Something was erased meanwhile, or many callers asked at once. */
 #define TRIES 5
 
-static int measure_once(int dir_fd, const char *path, unsigned depth, const struct wb_usage_listener *listener,
-                        struct wb_control_usage *ret, unsigned *flags)
+static int measure_once(int dir_fd, const char *path, const struct wb_control_usage_ask *wanted,
+                        const struct wb_usage_listener *listener, struct wb_control_usage *ret, unsigned *flags)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
     struct wb_control_usage_ask *ask = (struct wb_control_usage_ask *)(void *)request->data;
@@ -29,7 +29,7 @@ static int measure_once(int dir_fd, const char *path, unsigned depth, const stru
         r = wb_request_prepare(request, WB_CONTROL_USAGE, path);
         if (r < 0)
             return r;
-        ask->depth = depth;
+        *ask = *wanted;
         request->cursor = cursor;
         r = wb_request_call(dir_fd, request);
         if (r < 0)
@@ -48,9 +48,10 @@ static int measure_once(int dir_fd, const char *path, unsigned depth, const stru
     return r;
 }
 
-int wb_request_usage(int dir_fd, const char *path, unsigned depth, const struct wb_usage_listener *listener,
-                     struct wb_control_usage *ret, unsigned *flags)
+int wb_request_usage(int dir_fd, const char *path, unsigned depth, unsigned most,
+                     const struct wb_usage_listener *listener, struct wb_control_usage *ret, unsigned *flags)
 {
+    const struct wb_control_usage_ask ask = {.depth = depth, .most = most};
     int r = -ESTALE;
 
     for (unsigned i = 0; r == -ESTALE && i < TRIES; i++) {
@@ -58,7 +59,7 @@ int wb_request_usage(int dir_fd, const char *path, unsigned depth, const struct 
         *flags = 0;
         if (listener)
             listener->begin(listener->data);
-        r = measure_once(dir_fd, path, depth, listener, ret, flags);
+        r = measure_once(dir_fd, path, &ask, listener, ret, flags);
     }
     return r;
 }

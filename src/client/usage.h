@@ -13,8 +13,9 @@ struct wb_usage_listener {
 };
 
 /*
- * The space of the history of `path`, with the directories `depth` levels below it. *flags: WB_CONTROL_USAGE_*.
+ * The space of the history of `path`, with the directories `depth` levels below it, and at most `most` files and
+ * programs, those with the largest history (an older daemon lists none). *flags: WB_CONTROL_USAGE_*.
  * `listener` may be NULL. 0 or -errno; -EINTR: wb_watch_stopped(); -ETIMEDOUT: it makes no progress.
  */
-int wb_request_usage(int dir_fd, const char *path, unsigned depth, const struct wb_usage_listener *listener,
-                     struct wb_control_usage *ret, unsigned *flags);
+int wb_request_usage(int dir_fd, const char *path, unsigned depth, unsigned most,
+                     const struct wb_usage_listener *listener, struct wb_control_usage *ret, unsigned *flags);

@@ -189,21 +189,42 @@ static bool check_compacted(const struct wb_control *reply)
     return compacted->error < 4096;
 }
 
+static bool check_usage_program(const struct wb_control *reply, size_t *used)
+{
+    const size_t head = offsetof(struct wb_control_usage_program, name);
+    const struct wb_control_usage_program *program;
+    size_t room;
+
+    program = take_item(reply, used, sizeof(*program), head, &room);
+    return program && program->newest >= 0 && !strchr(program->name, '/');
+}
+
 static bool check_usage(const struct wb_control *reply)
 {
     const size_t head = offsetof(struct wb_control_usage_dir, path);
     const struct wb_control_usage *usage = (const void *)reply->data;
     const struct wb_control_usage_dir *dir, *before = NULL;
+    uint32_t kind = WB_CONTROL_USAGE_ITEM_DIR;
     size_t used = sizeof(*usage), room;
 
     if (usage->oldest < 0 || usage->newest < 0 || usage->now < 0 || usage->created < 0 || usage->permille > 1000 ||
         usage->gaps_since < 0 || usage->gaps_until < usage->gaps_since)
         return false;
-    for (uint32_t i = 0; i < reply->count; i++, before = dir) {
+    for (uint32_t i = 0; i < reply->count; i++) {
+        dir = (const void *)(reply->data + used);
+        if (sizeof(reply->data) - used < sizeof(*dir) || dir->kind < kind || dir->kind > WB_CONTROL_USAGE_ITEM_REST)
+            return false;
+        kind = dir->kind;
+        if (kind >= WB_CONTROL_USAGE_ITEM_PROGRAM) {
+            if (!check_usage_program(reply, &used))
+                return false;
+            continue;
+        }
         dir = take_item(reply, &used, sizeof(*dir), head, &room);
         if (!dir || !is_inside(dir->path) || dir->oldest < 0 || dir->newest < 0 ||
-            (before && strcmp(before->path, dir->path) >= 0))
+            (kind == WB_CONTROL_USAGE_ITEM_DIR && before && strcmp(before->path, dir->path) >= 0))
             return false;
+        before = dir;
     }
     return true;
 }

@@ -75,9 +75,17 @@ static size_t honest_item(uint32_t command, uint8_t *at, struct fuzz_input *in)
     }
     case WB_CONTROL_USAGE: {
         struct wb_control_usage_dir *item = (void *)at;
+        struct wb_control_usage_program *program = (void *)at;
+        uint32_t kind = fuzz_u8(in) & 3;
 
+        if (kind >= WB_CONTROL_USAGE_ITEM_PROGRAM) {
+            size = (sizeof(*program) + length + 7) & ~(size_t)7;
+            *program = (struct wb_control_usage_program){.size = (uint32_t)size, .kind = kind, .bytes = fuzz_u8(in)};
+            memcpy(program->name, name, length);
+            return size;
+        }
         *item = (struct wb_control_usage_dir){.size = (uint32_t)(size = (sizeof(*item) + length + 7) & ~(size_t)7),
-                                              .bytes = fuzz_u8(in), .newest = fuzz_u8(in)};
+                                              .kind = kind, .bytes = fuzz_u8(in), .newest = fuzz_u8(in)};
         memcpy(item->path, name, length);
         return size;
     }
@@ -212,11 +220,11 @@ static void ask_changes(struct wb_mount *mount)
 
 static void ask_usage(int fd)
 {
-    struct show_usage show = {.given = "a", .bytes = true, .has_dirs = true};
+    struct show_usage show = {.given = "a", .path = "a", .root_fd = -1, .bytes = true, .has_dirs = true, .may_free = true};
     FILE *nowhere = fopen("/dev/null", "w");
     struct usage usage = {0};
 
-    if (usage_read(fd, "a", 1, &usage) == 0) {
+    if (usage_read(fd, "a", 1, 10, &usage) == 0) {
         for (guint i = 0; i < usage.dirs->len; i++) {
             const struct wb_control_usage_dir *dir = usage.dirs->pdata[i];
             g_autofree char *around = g_strdup_printf("/%s/", dir->path);

@@ -114,6 +114,10 @@ def test_the_same_with_and_without_a_mount(maker):
     online = usage(mount, mount.path, "-d", "5")
     mount.stop()
     offline = usage(mount, mount.source, "-d", "5", "--store", mount.store())
+    for row in online["directories"] + offline["directories"]:
+        command = row.pop("free")
+        assert command.endswith(row["path"].lstrip("."))
+        assert (f"--store {mount.store()}" in command) == any(row is one for one in offline["directories"])
     for key in ("directories", "oldest", "newest", "began", "ages", "logs_packed", "logs_bytes", "complete", "store"):
         assert online[key] == offline[key], key
     for key in ("undo", "catalogs", "images", "deleted", "snapshots"):
@@ -193,7 +197,7 @@ def test_others_get_figures_of_what_was_open_to_them(mount):
     assert set(everything["by_path"]) == {".", "open", "closed", "was-closed", "mine", "gone", "closed/below"}
     visible = usage(mount, top, "-d", "3", user=SECOND)
     assert set(visible["by_path"]) == {".", "open", "mine", "gone"}
-    assert visible["by_path"]["open"] == everything["by_path"]["open"]
+    assert visible["by_path"]["open"] | {"free": None} == everything["by_path"]["open"] | {"free": None}
     assert not visible["complete"] and not visible["store"] and visible["kinds"]["other"]["files"] == 0
     assert 18_000 <= visible["kinds"]["deleted"]["bytes"] < 24_000  # three files, and a removed directory
     assert "left out" in mount.tool("vdf", top, user=SECOND).stdout
@@ -239,7 +243,7 @@ def test_text_and_numbers(mount):
         "schema", "path", "complete", "store", "kinds", "total", "ages", "logs_packed", "logs_bytes", "logs_stored", "damaged",
         "gaps", "gaps_since", "gaps_until",
         "began", "oldest", "newest", "bytes_last_day", "bytes_last_week", "bytes_per_day", "room", "free", "days_left",
-        "budget", "user_max_size", "users", "freed", "directories"}
+        "budget", "user_max_size", "users", "freed", "directories", "ages_free", "files", "programs"}
 
 
 def test_an_empty_history(mount):

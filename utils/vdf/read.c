@@ -14,7 +14,7 @@
 struct measuring {
     struct usage *usage;
     int64_t begun, shown;
-    uint64_t held; /* bytes of usage->dirs */
+    uint64_t held; /* bytes of the items */
 };
 
 static void show_progress(struct measuring *measuring, const struct wb_control_usage *sums)
@@ -32,13 +32,16 @@ static void begin(void *data)
     struct measuring *measuring = data;
 
     usage_clear(measuring->usage);
-    *measuring->usage = (struct usage){.dirs = g_ptr_array_new_with_free_func(g_free)};
+    *measuring->usage = (struct usage){.dirs = g_ptr_array_new_with_free_func(g_free),
+                                       .files = g_ptr_array_new_with_free_func(g_free),
+                                       .programs = g_ptr_array_new_with_free_func(g_free)};
     measuring->held = 0;
 }
 
-static int keep_dirs(void *data, const struct wb_control *reply)
+static int keep_items(void *data, const struct wb_control *reply)
 {
     struct measuring *measuring = data;
+    struct usage *usage = measuring->usage;
     size_t at = sizeof(struct wb_control_usage);
 
     if (reply->flags & WB_CONTROL_USAGE_BUILDING) {
@@ -46,24 +49,27 @@ static int keep_dirs(void *data, const struct wb_control *reply)
         return 0;
     }
     for (uint32_t i = 0; i < reply->count; i++) {
-        const struct wb_control_usage_dir *dir = (const void *)(reply->data + at);
+        const struct wb_control_usage_dir *item = (const void *)(reply->data + at);
+        GPtrArray *list = item->kind == WB_CONTROL_USAGE_ITEM_DIR    ? usage->dirs
+                          : item->kind == WB_CONTROL_USAGE_ITEM_FILE ? usage->files
+                                                                     : usage->programs;
 
-        measuring->held += dir->size;
+        measuring->held += item->size;
         if (measuring->held > WB_HELD_MAX)
             return -EOVERFLOW;
-        g_ptr_array_add(measuring->usage->dirs, g_memdup2(dir, dir->size));
-        at += dir->size;
+        g_ptr_array_add(list, g_memdup2(item, item->size));
+        at += item->size;
     }
     return 0;
 }
 
-int usage_read(int dir_fd, const char *path, unsigned depth, struct usage *ret)
+int usage_read(int dir_fd, const char *path, unsigned depth, unsigned most, struct usage *ret)
 {
     struct measuring measuring = {.usage = ret, .begun = g_get_monotonic_time()};
-    struct wb_usage_listener listener = {.begin = begin, .reply = keep_dirs, .data = &measuring};
+    struct wb_usage_listener listener = {.begin = begin, .reply = keep_items, .data = &measuring};
     struct wb_control_usage sums;
     unsigned flags;
-    int r = wb_request_usage(dir_fd, path, depth, &listener, &sums, &flags);
+    int r = wb_request_usage(dir_fd, path, depth, most, &listener, &sums, &flags);
 
     ret->sums = sums;
     ret->flags = flags;
@@ -74,8 +80,8 @@ int usage_read(int dir_fd, const char *path, unsigned depth, struct usage *ret)
 
 void usage_clear(struct usage *usage)
 {
-    if (usage->dirs)
-        g_ptr_array_unref(usage->dirs);
-    usage->dirs = NULL;
+    g_clear_pointer(&usage->dirs, g_ptr_array_unref);
+    g_clear_pointer(&usage->files, g_ptr_array_unref);
+    g_clear_pointer(&usage->programs, g_ptr_array_unref);
     g_clear_pointer(&usage->snapshots, g_ptr_array_unref);
 }

@@ -146,37 +146,77 @@ static void show_kinds(FILE *out, const struct usage *usage, const struct show_u
 
 static void show_ages(FILE *out, const struct usage *usage, const struct show_usage *show)
 {
-    static const struct wb_column columns[] = {{"BYTES", 1}, {"OF CHANGES", 0}};
-    struct wb_table *table = new_table(out, show, columns, G_N_ELEMENTS(columns));
-    char bytes[WB_TEXT_SIZE_MAX];
-    uint64_t most = 0;
+    static const struct wb_column columns[] = {{"BYTES", 1}, {"OF CHANGES", 0}, {"AND OLDER", 1}, {"FREED BY", 0}};
+    unsigned count = show->may_free ? 4 : 2;
+    struct wb_table *table = new_table(out, show, columns, count);
+    char bytes[WB_TEXT_SIZE_MAX], older[WB_TEXT_SIZE_MAX];
+    uint64_t most = 0, sum = 0;
 
     for (unsigned i = 0; i < WB_CONTROL_USAGE_AGES; i++)
         most = MAX(most, usage->sums.ages[i]);
     for (unsigned i = 0; i < WB_CONTROL_USAGE_AGES; i++)
+        sum += usage->sums.ages[i];
+    for (unsigned i = 0; i < WB_CONTROL_USAGE_AGES; i++) {
+        g_autofree char *command = free_age(show, i);
+        g_autofree char *shown = command ? wb_text_printable(command) : NULL;
+
         if (usage->sums.ages[i] > 0)
             add_row(table, show, usage->sums.ages[i], most,
-                    (const char *const[]){size_text(show, usage->sums.ages[i], bytes), age_words[i]}, 2);
+                    (const char *const[]){size_text(show, usage->sums.ages[i], bytes), age_words[i],
+                                          size_text(show, sum, older), shown}, count);
+        sum -= usage->sums.ages[i];
+    }
     wb_table_free(table);
 }
 
-static void show_dirs(FILE *out, const struct usage *usage, const struct show_usage *show)
+/* `dirs`: or files. */
+static void show_items(FILE *out, const GPtrArray *dirs, const struct show_usage *show, bool are_dirs)
 {
-    static const struct wb_column columns[] = {{"DISK", 1}, {"BYTES", 1}, {"NEWEST", 0}, {"DIRECTORY", 0}};
-    g_autoptr(GPtrArray) dirs = sorted(usage);
-    struct wb_table *table = new_table(out, show, columns, G_N_ELEMENTS(columns));
+    const struct wb_column columns[] = {{"DISK", 1}, {"BYTES", 1}, {"NEWEST", 0}, {are_dirs ? "DIRECTORY" : "FILE", 0},
+                                        {"FREED BY", 0}};
+    unsigned count = show->may_free ? 5 : 4;
+    struct wb_table *table = new_table(out, show, columns, count);
     uint64_t most = dirs->len > 0 ? ((const struct wb_control_usage_dir *)dirs->pdata[0])->disk : 0;
 
     for (guint i = 0; i < dirs->len; i++) {
         const struct wb_control_usage_dir *dir = dirs->pdata[i];
         g_autofree char *name = wb_text_printable(*dir->path ? dir->path : ".");
+        g_autofree char *command = free_path(show, dir->path, are_dirs);
+        g_autofree char *shown = command ? wb_text_printable(command) : NULL;
         char disk[WB_TEXT_SIZE_MAX], bytes[WB_TEXT_SIZE_MAX], newest[WB_WHEN_TEXT_MAX] = "-";
 
         if (dir->newest)
             time_text(dir->newest, newest);
         add_row(table, show, dir->disk, most,
                 (const char *const[]){size_text(show, dir->disk, disk), size_text(show, dir->bytes, bytes), newest,
-                                      name}, 4);
+                                      name, shown}, count);
+    }
+    wb_table_free(table);
+}
+
+static void show_programs(FILE *out, const struct usage *usage, const struct show_usage *show)
+{
+    static const struct wb_column columns[] = {{"BYTES", 1}, {"NEWEST", 0}, {"USER", 0}, {"PROGRAM", 0},
+                                               {"LISTED BY", 0}};
+    struct wb_table *table = new_table(out, show, columns, G_N_ELEMENTS(columns));
+    uint64_t most = 0;
+
+    for (guint i = 0; i < usage->programs->len; i++)
+        most = MAX(most, ((const struct wb_control_usage_program *)usage->programs->pdata[i])->bytes);
+    for (guint i = 0; i < usage->programs->len; i++) {
+        const struct wb_control_usage_program *program = usage->programs->pdata[i];
+        bool is_rest = program->kind == WB_CONTROL_USAGE_ITEM_REST;
+        g_autofree char *name = wb_text_printable(*program->name ? program->name : "?");
+        g_autofree char *command = is_rest ? NULL : list_program(show, program);
+        g_autofree char *shown = command ? wb_text_printable(command) : NULL;
+        char bytes[WB_TEXT_SIZE_MAX], newest[WB_WHEN_TEXT_MAX] = "-";
+
+        if (program->newest)
+            time_text(program->newest, newest);
+        add_row(table, show, program->bytes, most,
+                (const char *const[]){size_text(show, program->bytes, bytes), newest,
+                                      is_rest ? "-" : wb_text_user(program->uid),
+                                      is_rest ? "all others" : name, shown ?: ""}, G_N_ELEMENTS(columns));
     }
     wb_table_free(table);
 }
@@ -243,6 +283,24 @@ static void show_rest(FILE *out, const struct usage *usage, const struct show_us
         fprintf(out, "Directories that you may not read, or could not at some time of their history, are left out\n");
 }
 
+static void show_lists(FILE *out, const struct usage *usage, const struct show_usage *show)
+{
+    g_autoptr(GPtrArray) dirs = sorted(usage);
+
+    if (dirs->len > 0) {
+        show_items(out, dirs, show, true);
+        putc('\n', out);
+    }
+    if (usage->files->len > 0) {
+        show_items(out, usage->files, show, false);
+        putc('\n', out);
+    }
+    if (usage->programs->len > 0) {
+        show_programs(out, usage, show);
+        putc('\n', out);
+    }
+}
+
 void show_usage_text(FILE *out, const struct usage *usage, const struct show_usage *show)
 {
     g_autofree char *name = wb_text_printable(show->given);
@@ -262,10 +320,8 @@ void show_usage_text(FILE *out, const struct usage *usage, const struct show_usa
     putc('\n', out);
     show_ages(out, usage, show);
     putc('\n', out);
-    if (show->has_dirs && usage->dirs->len > 0) {
-        show_dirs(out, usage, show);
-        putc('\n', out);
-    }
+    if (show->has_dirs)
+        show_lists(out, usage, show);
     show_rest(out, usage, show, &outlook);
     show_freed(out, usage, show);
     show_budget(out, usage, show, &outlook);
@@ -288,11 +344,21 @@ static void json_sum(JsonBuilder *builder, const struct wb_control_usage_sum *su
     add_uint(builder, "shared", sum->shared);
 }
 
-static void json_dirs(JsonBuilder *builder, const struct usage *usage)
+/* A command, or null. */
+static void json_command(JsonBuilder *builder, const char *key, char *command)
 {
-    g_autoptr(GPtrArray) dirs = sorted(usage);
+    json_builder_set_member_name(builder, key);
+    if (command)
+        json_builder_add_string_value(builder, command);
+    else
+        json_builder_add_null_value(builder);
+    g_free(command);
+}
 
-    json_builder_set_member_name(builder, "directories");
+static void json_items(JsonBuilder *builder, const char *key, const GPtrArray *dirs, const struct show_usage *show,
+                       bool are_dirs)
+{
+    json_builder_set_member_name(builder, key);
     json_builder_begin_array(builder);
     for (guint i = 0; i < dirs->len; i++) {
         const struct wb_control_usage_dir *dir = dirs->pdata[i];
@@ -305,9 +371,41 @@ static void json_dirs(JsonBuilder *builder, const struct usage *usage)
         add_uint(builder, "shared", dir->shared);
         wb_json_time(builder, "oldest", dir->oldest);
         wb_json_time(builder, "newest", dir->newest);
+        json_command(builder, "free", free_path(show, dir->path, are_dirs));
         json_builder_end_object(builder);
     }
     json_builder_end_array(builder);
+}
+
+static void json_programs(JsonBuilder *builder, const struct usage *usage, const struct show_usage *show)
+{
+    json_builder_set_member_name(builder, "programs");
+    json_builder_begin_array(builder);
+    for (guint i = 0; i < usage->programs->len; i++) {
+        const struct wb_control_usage_program *program = usage->programs->pdata[i];
+        bool is_rest = program->kind == WB_CONTROL_USAGE_ITEM_REST;
+
+        json_builder_begin_object(builder);
+        wb_json_bool(builder, "others", is_rest);
+        if (!is_rest) {
+            wb_json_string(builder, "program", program->name);
+            add_uint(builder, "uid", program->uid);
+        }
+        add_uint(builder, "bytes", program->bytes);
+        wb_json_time(builder, "newest", program->newest);
+        json_command(builder, "list", is_rest ? NULL : list_program(show, program));
+        json_builder_end_object(builder);
+    }
+    json_builder_end_array(builder);
+}
+
+static void json_ages(JsonBuilder *builder, const struct usage *usage, const struct show_usage *show)
+{
+    json_builder_set_member_name(builder, "ages_free");
+    json_builder_begin_object(builder);
+    for (unsigned i = 0; i < WB_CONTROL_USAGE_AGES; i++)
+        json_command(builder, age_keys[i], usage->sums.ages[i] > 0 ? free_age(show, i) : NULL);
+    json_builder_end_object(builder);
 }
 
 static void json_kinds(JsonBuilder *builder, const struct usage *usage, const struct outlook *outlook)
@@ -398,6 +496,7 @@ static void json_users(JsonBuilder *builder, const struct usage *usage)
 void show_usage_json(const struct usage *usage, const struct show_usage *show)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
+    g_autoptr(GPtrArray) dirs = sorted(usage);
     struct outlook outlook;
 
     outlook_of(usage, &outlook);
@@ -429,7 +528,10 @@ void show_usage_json(const struct usage *usage, const struct show_usage *show)
     json_budget(builder, usage, &outlook);
     json_users(builder, usage);
     json_freed(builder, usage);
-    json_dirs(builder, usage);
+    json_ages(builder, usage, show);
+    json_items(builder, "directories", dirs, show, true);
+    json_items(builder, "files", usage->files, show, false);
+    json_programs(builder, usage, show);
     json_builder_end_object(builder);
     wb_json_document(builder);
 }

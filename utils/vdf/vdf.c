@@ -13,14 +13,17 @@
 
 /* Directories are no deeper in what a mount shows. */
 #define DEPTH_MAX 2048
+#define LIMIT_MAX 1000
 
 static gboolean json, bytes, summary, no_pager, plot;
-static int depth = 1;
+static int depth = 1, limit = 10;
 static char *color;
 
 static const GOptionEntry options[] = {
     {"depth", 'd', 0, G_OPTION_ARG_INT, &depth, "Show directories down to N levels below PATH (1)", "N"},
-    {"summarize", 's', 0, G_OPTION_ARG_NONE, &summary, "Show no directories", NULL},
+    {"limit", 'l', 0, G_OPTION_ARG_INT, &limit,
+     "Show the COUNT files and programs with the most history (10)", "COUNT"},
+    {"summarize", 's', 0, G_OPTION_ARG_NONE, &summary, "Show no directories, files and programs", NULL},
     {"bytes", 'b', 0, G_OPTION_ARG_NONE, &bytes, "Show plain numbers of bytes, not KiB and MiB", NULL},
     {"plot", 0, 0, G_OPTION_ARG_NONE, &plot, "Show the sizes as bars, too", NULL},
     WB_PAGER_OPTIONS(&color, &no_pager),
@@ -32,12 +35,13 @@ static const struct wb_cli cli = {
     .name = "vdf",
     .arguments = "[PATH...]",
     .timeless = true,
-    .summary = "Shows the space that the history of PATH uses: by kind, by age, and by directory; how far it\n"
-               "reaches back, how fast it grows, and how long the free space lasts. Without PATH: the current\n"
-               "directory.",
-    .examples = "  vdf                          this directory, and each directory in it\n"
+    .summary = "Shows the space that the history of PATH uses: by kind, age, directory, file and program, each\n"
+               "with the command that frees it; how far it reaches back, how fast it grows, and how long the\n"
+               "free space lasts. Without PATH: the current directory.",
+    .examples = "  vdf                          this directory, each directory in it, the largest files\n"
                 "  vdf -s ~/work                only the sums\n"
                 "  vdf --depth 3 /srv           three levels of directories\n"
+                "  vdf -l 50 ~/work             the 50 files and programs with the most history\n"
                 "  vdf report.odt               one file\n"
                 "  vdf --plot /srv              sizes as bars\n"
                 "  vdf --json / | jq .days_left  the number of days until the file system is full\n",
@@ -66,6 +70,19 @@ static void complain(const char *path, int error)
     }
 }
 
+/* Sums of the whole store, and freed space, are only for callers that may erase PATH. */
+static void complete(struct wb_place *place, struct usage *usage, struct show_usage *show)
+{
+    show->path = place->path;
+    show->root_fd = place->mount->root_fd;
+    show->is_root = usage->flags & WB_CONTROL_USAGE_STORE || !*place->path;
+    if (show->is_root)
+        budget_read(place->mount->root_fd, usage);
+    else if (!wb_cli_interrupted())
+        usage->has_freed = wb_request_erase_measure(place->mount->root_fd, place->path, 0, &usage->freed) == 0;
+    show->may_free = usage->flags & WB_CONTROL_USAGE_STORE || usage->has_freed;
+}
+
 static void show_path(const char *path, bool more)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
@@ -78,11 +95,10 @@ static void show_path(const char *path, bool more)
         return;
     }
     show.given = place->given;
-    r = usage_read(place->mount->root_fd, place->path, summary ? 0 : (unsigned)depth, &usage);
-    if (r == 0 && (usage.flags & WB_CONTROL_USAGE_STORE || !*place->path))
-        budget_read(place->mount->root_fd, &usage);
-    else if (r == 0 && *place->path && !wb_cli_interrupted())
-        usage.has_freed = wb_request_erase_measure(place->mount->root_fd, place->path, 0, &usage.freed) == 0;
+    r = usage_read(place->mount->root_fd, place->path, summary ? 0 : (unsigned)depth, summary ? 0 : (unsigned)limit,
+                   &usage);
+    if (r == 0)
+        complete(place, &usage, &show);
     if (r == -EINTR && wb_cli_interrupted())
         ;
     else if (r < 0)
@@ -107,6 +123,8 @@ int main(int argc, char **argv)
         return wb_cli_usage("--plot and --json exclude each other");
     if (depth < 0 || depth > DEPTH_MAX)
         return wb_cli_usage("--depth: %d is invalid; it must be 0 to %d", depth, DEPTH_MAX);
+    if (limit < 0 || limit > LIMIT_MAX)
+        return wb_cli_usage("--limit: %d is invalid; it must be 0 to %d", limit, LIMIT_MAX);
     r = wb_color_choose(color);
     if (r != 0)
         return r;

@@ -22,10 +22,12 @@ struct usage {
     unsigned user_count;
     GPtrArray *snapshots; /* with a budget, as of wb_request_snapshot_list; NULL: that is not known */
     GPtrArray *dirs; /* struct wb_control_usage_dir, in byte order of paths */
+    GPtrArray *files; /* the same, the largest first */
+    GPtrArray *programs; /* struct wb_control_usage_program, the largest first; those of kind REST at the end */
 };
 
 /* 0 or -errno; -EINTR where it was interrupted. */
-int usage_read(int dir_fd, const char *path, unsigned depth, struct usage *ret);
+int usage_read(int dir_fd, const char *path, unsigned depth, unsigned most, struct usage *ret);
 void usage_clear(struct usage *usage);
 
 /* The limits of the history, and the snapshot that protects it; none from an older daemon, or for other users. */
@@ -45,12 +47,25 @@ void outlook_of(const struct usage *usage, struct outlook *ret);
 
 struct show_usage {
     const char *given;   /* PATH as the user wrote it */
+    const char *path;    /* the same, in the mount    */
+    int root_fd;         /* of the mount              */
+    bool is_root;        /* PATH is the root of it    */
+    bool may_free;       /* the caller may erase it   */
     bool bytes;          /* plain numbers             */
     bool has_dirs;
     bool plot;           /* with bars */
 };
 void show_usage_text(FILE *out, const struct usage *usage, const struct show_usage *show);
 void show_usage_json(const struct usage *usage, const struct show_usage *show);
+
+/* ---- the commands beside the rows (free.c) ------------------------------------------------------- */
+
+/* g_free; NULL: the caller may not do it. `path`: below PATH, "" is PATH itself. */
+char *free_path(const struct show_usage *show, const char *path, bool is_dir);
+/* Frees the changes of that age, and those that are older. */
+char *free_age(const struct show_usage *show, unsigned age);
+/* Lists the changes that a program made. */
+char *list_program(const struct show_usage *show, const struct wb_control_usage_program *program);
 
 /* ---- what it may take (budget.c) ---------------------------------------------------------------- */
 

@@ -180,7 +180,7 @@ static void report(const struct wb_place *place, const struct wb_control_erased 
         printf("%s: history before %s erased (%s freed)\n", name, wb_when_print(before, 0, when),
                wb_text_size(erased->bytes, bytes));
     else
-        printf("%s: %s (%s, %s)\n", name, history_only ? "history erased" : "removed with its history", objects,
+        printf("%s: %s (%s, %s freed)\n", name, history_only ? "history erased" : "removed with its history", objects,
                wb_text_size(erased->bytes, bytes));
 }
 

@@ -93,7 +93,7 @@ int wb_usage_get(struct wb_client *client, const char *path, struct wb_usage_inf
     int r = wb_client_path(client, path, false, &inside);
 
     if (r == 0) {
-        r = wb_request_usage(client->mount->root_fd, inside, 0, NULL, &sums, &flags);
+        r = wb_request_usage(client->mount->root_fd, inside, 0, 0, NULL, &sums, &flags);
         if (r < 0)
             wb_client_fail(path, r, NULL);
     }

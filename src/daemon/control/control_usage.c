@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * USAGE: the space that history takes. A request works on it for a tenth of a second and keeps it for the next one; at
- * the end directories become rows, and the rows are returned in pages.
+ * the end directories, files and programs become items, and the items are returned in pages.
  */
 #include "daemon/control/control.h"
 
@@ -39,23 +39,32 @@ struct row {
     char *path;
 };
 
+/* The number of files examined for callers that may see all of them, and for others, where each needs a check. */
+#define FILES_MAX (1u << 16)
+#define FILES_OF_OTHERS_MAX (1u << 12)
+#define ITEMS_MAX 1000u
+
 struct kept {
     struct wb_paged paged;
     uint64_t cursor; /* that goes on with it */
     uint32_t uid;
     struct wb_object scope;
     bool is_dir, keeper, whole, scanned, part;
-    unsigned depth;
+    unsigned depth, most;
     struct wb_usage usage;
     GPtrArray *dirs; /* to be looked at; borrowed */
-    guint at;
+    guint at, at_file;
     struct wb_usage_total total;
+    struct wb_usage_shares shares; /* of it */
     GHashTable *paths; /* path -> struct row */
     GPtrArray *rows;   /* the same, in order; NULL: not yet */
-    guint shown;
+    GHashTable *file_paths; /* the same of files */
+    GPtrArray *files;
+    uint64_t rest;     /* bytes of programs that are not listed */
+    guint shown;       /* items of all kinds */
 };
 
-static void chain_free(void *data)
+static void row_free(void *data)
 {
     struct row *row = data;
 
@@ -71,7 +80,11 @@ static void free_paged(struct wb_paged *paged)
         g_ptr_array_unref(kept->dirs);
     if (kept->rows)
         g_ptr_array_unref(kept->rows);
+    if (kept->files)
+        g_ptr_array_unref(kept->files);
     g_hash_table_unref(kept->paths);
+    g_hash_table_unref(kept->file_paths);
+    wb_usage_shares_clear(&kept->usage.programs, &kept->shares);
     wb_usage_deinit(&kept->usage);
     g_free(kept);
 }
@@ -100,11 +113,11 @@ static int was_open(struct kept *kept, const struct wb_request *request, struct 
  * Sums span all the time since the oldest record in them; so all that time the directory must have been open, and those
  * above it, whose entries its path names. 1, 0 or -errno.
  */
-static int may_show(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
-                    const struct wb_usage_dir *dir, const struct wb_usage_dir *const *chain, unsigned depth)
+static int may_show(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm, int64_t oldest,
+                    const struct wb_usage_dir *const *chain, unsigned depth)
 {
     const struct wb_usage_dir *scope = g_hash_table_lookup(kept->usage.dirs, &kept->scope);
-    int64_t first = dir->total.oldest ? dir->total.oldest : kept->usage.now;
+    int64_t first = oldest ? oldest : kept->usage.now;
     int r = 1;
 
     if (kept->keeper)
@@ -116,26 +129,55 @@ static int may_show(struct kept *kept, const struct wb_request *request, struct 
     return r;
 }
 
+/*
+ * The history of a file shows more than stat(2) does: the caller must have been able to read it all that time, as for a
+ * request about the file itself. 1, 0 or -errno.
+ */
+static int may_show_file(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
+                         const struct wb_usage_file *file, const struct wb_usage_dir *const *chain, unsigned depth)
+{
+    struct wb_past_perm_query access = {.dir = file->dir, .name = file->name, .object = file->object, .mask = R_OK,
+                                        .may_now = wb_past_owns_or_may_now};
+    int64_t until = file->lost ? file->lost : kept->usage.now;
+    int r = may_show(kept, request, perm, file->oldest, chain, depth);
+
+    if (r == 1 && !kept->keeper)
+        r = wb_past_perm_check_since(perm, request, &access, file->oldest ? MIN(file->oldest, until) : until, until);
+    return r;
+}
+
 /* ---- rows ------------------------------------------------------------------------------------------------ */
 
-static void add_row(struct kept *kept, const char *path, const struct wb_usage_total *total)
+static struct row *row_of(GHashTable *paths, const char *path)
 {
-    struct row *row = g_hash_table_lookup(kept->paths, path);
+    struct row *row = g_hash_table_lookup(paths, path);
 
     if (!row) {
         row = g_new0(struct row, 1);
         row->path = g_strdup(path);
-        g_hash_table_insert(kept->paths, row->path, row);
+        g_hash_table_insert(paths, row->path, row);
     }
+    return row;
+}
+
+static void note_times(struct row *row, int64_t oldest, int64_t newest)
+{
+    row->newest = MAX(row->newest, newest);
+    if (oldest && (!row->oldest || oldest < row->oldest))
+        row->oldest = oldest;
+}
+
+static void add_row(struct kept *kept, const char *path, const struct wb_usage_total *total)
+{
+    struct row *row = row_of(kept->paths, path);
+
     for (unsigned i = 0; i < G_N_ELEMENTS(total->kinds); i++) {
         row->files += total->kinds[i].files;
         row->bytes += total->kinds[i].bytes;
         row->disk += total->kinds[i].disk;
         row->shared += total->kinds[i].shared;
     }
-    row->newest = MAX(row->newest, total->newest);
-    if (total->oldest && (!row->oldest || total->oldest < row->oldest))
-        row->oldest = total->oldest;
+    note_times(row, total->oldest, total->newest);
 }
 
 static bool is_empty(const struct wb_usage_total *total)
@@ -158,16 +200,19 @@ static int add_dir(struct kept *kept, const struct wb_request *request, struct w
     if (is_empty(&dir->total))
         return 0;
     if (!wb_usage_chain(&kept->usage, dir, kept->scope, chain, &depth)) {
-        if (kept->whole)
+        if (kept->whole) {
             wb_usage_add(&kept->usage.unplaced, &dir->total);
+            wb_usage_shares_add(&kept->usage.programs, &kept->usage.unplaced_shares, &dir->shares);
+        }
         return 0;
     }
-    r = may_show(kept, request, perm, dir, chain, depth);
+    r = may_show(kept, request, perm, dir->total.oldest, chain, depth);
     if (r <= 0) {
         kept->part |= r == 0;
         return r;
     }
     wb_usage_add(&kept->total, &dir->total);
+    wb_usage_shares_add(&kept->usage.programs, &kept->shares, &dir->shares);
     path = g_string_new("");
     add_row(kept, path->str, &dir->total);
     for (unsigned i = 0; i < MIN(depth, kept->depth); i++) {
@@ -179,6 +224,92 @@ static int add_dir(struct kept *kept, const struct wb_request *request, struct w
         add_row(kept, path->str, &dir->total);
     }
     return 0;
+}
+
+/* A file, if it is below what was asked for and the caller may see it. 0 or -errno. */
+static int add_file(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
+                    const struct wb_usage_file *file)
+{
+    const struct wb_usage_dir *dir = g_hash_table_lookup(kept->usage.dirs, &file->dir);
+    const struct wb_usage_dir *chain[WB_USAGE_DEPTH_MAX];
+    g_autoptr(GString) path = NULL;
+    struct row *row;
+    unsigned depth;
+    int r;
+
+    if (!dir || !wb_usage_chain(&kept->usage, dir, kept->scope, chain, &depth))
+        return 0;
+    r = may_show_file(kept, request, perm, file, chain, depth);
+    if (r <= 0)
+        return r;
+    path = g_string_new("");
+    for (unsigned i = 0; i < depth; i++) {
+        g_string_append(path, chain[i]->name);
+        g_string_append_c(path, '/');
+        if (path->len > ROW_PATH_MAX)
+            return 0;
+    }
+    g_string_append(path, file->name);
+    if (path->len > ROW_PATH_MAX)
+        return 0;
+    row = row_of(kept->file_paths, path->str);
+    row->files += file->files;
+    row->bytes += file->bytes;
+    row->disk += file->disk;
+    row->shared += file->shared;
+    note_times(row, file->oldest, file->newest);
+    return 0;
+}
+
+static int by_size_of_row(const void *a, const void *b)
+{
+    const struct row *x = *(const struct row *const *)a, *y = *(const struct row *const *)b;
+
+    if (x->disk != y->disk)
+        return x->disk < y->disk ? 1 : -1;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : strcmp(x->path, y->path);
+}
+
+static void sort_files(struct kept *kept)
+{
+    GHashTableIter iter;
+    void *value;
+
+    kept->files = g_ptr_array_new();
+    g_hash_table_iter_init(&iter, kept->file_paths);
+    while (g_hash_table_iter_next(&iter, NULL, &value))
+        g_ptr_array_add(kept->files, value);
+    g_ptr_array_sort(kept->files, by_size_of_row);
+    if (kept->files->len > kept->most)
+        g_ptr_array_set_size(kept->files, (gint)kept->most);
+    g_clear_pointer(&kept->usage.largest, g_ptr_array_unref);
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    uint64_t x = ((const struct wb_usage_share *)a)->bytes, y = ((const struct wb_usage_share *)b)->bytes;
+
+    return x > y ? -1 : x < y;
+}
+
+/* The programs that the caller may see, the largest first; the others become one sum. */
+static void sort_programs(struct kept *kept)
+{
+    struct wb_usage_shares *shares = &kept->shares;
+    unsigned count = 0;
+
+    kept->rest = shares->unknown;
+    if (shares->count > 1)
+        qsort(shares->list, shares->count, sizeof(*shares->list), by_bytes);
+    for (unsigned i = 0; i < shares->count; i++) {
+        const struct wb_usage_program *program = kept->usage.programs.all->pdata[shares->list[i].program];
+
+        if (count < kept->most && (kept->keeper || program->uid == kept->uid))
+            shares->list[count++] = shares->list[i];
+        else
+            kept->rest += shares->list[i].bytes;
+    }
+    shares->count = count;
 }
 
 static int by_path(const void *a, const void *b)
@@ -199,8 +330,26 @@ static void sort_rows(struct kept *kept)
     g_ptr_array_sort(kept->rows, by_path);
     g_clear_pointer(&kept->dirs, g_ptr_array_unref);
     g_hash_table_remove_all(kept->usage.dirs);
-    if (kept->whole)
+    if (kept->whole) {
         wb_usage_add(&kept->total, &kept->usage.unplaced);
+        wb_usage_shares_add(&kept->usage.programs, &kept->shares, &kept->usage.unplaced_shares);
+    }
+    sort_files(kept);
+    sort_programs(kept);
+}
+
+/* The next directory, or file. False: all are done, or *error. */
+static bool add_next(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm, int *error)
+{
+    const GPtrArray *largest = kept->usage.largest;
+
+    if (kept->at < kept->dirs->len)
+        *error = add_dir(kept, request, perm, kept->dirs->pdata[kept->at++]);
+    else if (largest && kept->at_file < largest->len)
+        *error = add_file(kept, request, perm, largest->pdata[kept->at_file++]);
+    else
+        return false;
+    return *error == 0;
 }
 
 /* Goes on. 1: there is more to do, 0 or -errno. */
@@ -223,17 +372,17 @@ static int work(struct kept *kept, const struct wb_request *request)
         g_hash_table_iter_init(&iter, kept->usage.dirs);
         while (g_hash_table_iter_next(&iter, NULL, &value))
             g_ptr_array_add(kept->dirs, value);
+        if (kept->usage.largest)
+            wb_usage_largest_cut(kept->usage.largest, kept->usage.largest_most);
     }
     if (kept->rows)
         return 0;
     perm = kept->keeper ? NULL : wb_past_perm_acquire(request);
-    while (r == 0 && kept->at < kept->dirs->len) {
+    while (add_next(kept, request, perm, &r))
         if (g_get_monotonic_time() > deadline) {
             r = wb_control_is_over((void *)(uintptr_t)request) ? -ECANCELED : 1;
             break;
         }
-        r = add_dir(kept, request, perm, kept->dirs->pdata[kept->at++]);
-    }
     wb_past_perm_release(request, perm);
     if (r == 0)
         sort_rows(kept);
@@ -273,21 +422,69 @@ static void put_sums(const struct kept *kept, const struct wb_request *request, 
     }
 }
 
-static void put_rows(struct kept *kept, struct wb_control *out)
+/* Each returns the size of the item, or 0 if there is no space for it in the reply. */
+static size_t put_row(struct wb_control *out, size_t used, const struct row *row, uint32_t kind)
 {
-    size_t used = sizeof(struct wb_control_usage);
+    size_t length = strlen(row->path) + 1, size = (sizeof(struct wb_control_usage_dir) + length + 7) & ~(size_t)7;
+    struct wb_control_usage_dir *item = (struct wb_control_usage_dir *)(void *)(out->data + used);
 
-    for (; kept->shown < kept->rows->len; kept->shown++) {
-        const struct row *row = kept->rows->pdata[kept->shown];
-        size_t length = strlen(row->path) + 1, size = (sizeof(struct wb_control_usage_dir) + length + 7) & ~(size_t)7;
-        struct wb_control_usage_dir *item = (struct wb_control_usage_dir *)(void *)(out->data + used);
+    if (size > sizeof(out->data) - used)
+        return 0;
+    *item = (struct wb_control_usage_dir){.size = (uint32_t)size, .kind = kind, .files = row->files,
+                                          .bytes = row->bytes, .disk = row->disk, .shared = row->shared,
+                                          .oldest = row->oldest, .newest = row->newest};
+    memcpy(item->path, row->path, length);
+    return size;
+}
 
-        if (size > sizeof(out->data) - used)
+static size_t put_program(struct wb_control *out, size_t used, const struct wb_usage_program *program, uint64_t bytes,
+                          int64_t newest)
+{
+    const char *name = program ? program->name : "";
+    size_t length = strlen(name) + 1, size = (sizeof(struct wb_control_usage_program) + length + 7) & ~(size_t)7;
+    struct wb_control_usage_program *item = (struct wb_control_usage_program *)(void *)(out->data + used);
+
+    if (size > sizeof(out->data) - used)
+        return 0;
+    *item = (struct wb_control_usage_program){
+        .size = (uint32_t)size,
+        .kind = program ? WB_CONTROL_USAGE_ITEM_PROGRAM : WB_CONTROL_USAGE_ITEM_REST,
+        .uid = program ? program->uid : 0, .bytes = bytes, .newest = newest};
+    memcpy(item->name, name, length);
+    return size;
+}
+
+static size_t put_item(const struct kept *kept, guint at, struct wb_control *out, size_t used)
+{
+    const struct wb_usage_share *share;
+
+    if (at < kept->rows->len)
+        return put_row(out, used, kept->rows->pdata[at], WB_CONTROL_USAGE_ITEM_DIR);
+    at -= kept->rows->len;
+    if (at < kept->files->len)
+        return put_row(out, used, kept->files->pdata[at], WB_CONTROL_USAGE_ITEM_FILE);
+    at -= kept->files->len;
+    if (at == kept->shares.count)
+        return put_program(out, used, NULL, kept->rest, 0);
+    share = &kept->shares.list[at];
+    return put_program(out, used, kept->usage.programs.all->pdata[share->program], share->bytes, share->newest);
+}
+
+static guint count_items(const struct kept *kept)
+{
+    guint programs = kept->most > 0 ? kept->shares.count + (kept->rest > 0) : 0;
+
+    return kept->rows->len + kept->files->len + programs;
+}
+
+static void put_items(struct kept *kept, struct wb_control *out)
+{
+    size_t used = sizeof(struct wb_control_usage), size;
+
+    for (; kept->shown < count_items(kept); kept->shown++) {
+        size = put_item(kept, kept->shown, out, used);
+        if (size == 0)
             return;
-        *item = (struct wb_control_usage_dir){.size = (uint32_t)size, .files = row->files, .bytes = row->bytes,
-                                              .disk = row->disk, .shared = row->shared, .oldest = row->oldest,
-                                              .newest = row->newest};
-        memcpy(item->path, row->path, length);
         used += size;
         out->count++;
     }
@@ -307,7 +504,7 @@ static int look_at_file(struct kept *kept, const struct wb_request *request, str
                                     .may_now = wb_past_owns_or_may_now};
     int64_t when = wb_revision_when(revision) == WB_WHEN_PRESENT ? kept->usage.now : wb_revision_when(revision) + 1;
     struct wb_past_perm *perm = NULL;
-    int r = wb_usage_of(request->session->store, kept->scope, kept->usage.now, &kept->total);
+    int r = wb_usage_of(&kept->usage, kept->scope, &kept->total, &kept->shares);
 
     if (r == 0 && !kept->keeper) {
         perm = wb_past_perm_acquire(request);
@@ -352,8 +549,12 @@ static int begin(const struct wb_request *request, struct kept **ret)
     kept->keeper = wb_control_is_keeper(request);
     kept->whole = kept->keeper && wb_object_equal(kept->scope, store->header.root);
     kept->depth = ask->depth;
-    kept->paths = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, chain_free);
+    kept->most = MIN(ask->most, ITEMS_MAX);
+    kept->paths = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, row_free);
+    kept->file_paths = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, row_free);
     wb_usage_init(&kept->usage, store, wb_store_now(store));
+    kept->usage.largest = kept->is_dir && kept->most > 0 ? wb_usage_largest_new() : NULL;
+    kept->usage.largest_most = kept->keeper ? FILES_MAX : FILES_OF_OTHERS_MAX;
     r = kept->is_dir ? 0 : look_at_file(kept, request, dir, name, revision);
     if (r < 0)
         free_paged(&kept->paged);
@@ -440,12 +641,12 @@ int wb_control_usage(const struct wb_request *request, struct wb_control *out)
     reply->permille = (uint32_t)MIN(kept->usage.looked * 1000 / kept->usage.expected, 1000);
     if (r == 0) {
         put_sums(kept, request, reply);
-        put_rows(kept, out);
+        put_items(kept, out);
     }
     out->flags = (r > 0 ? WB_CONTROL_USAGE_BUILDING | WB_CONTROL_USAGE_MORE : 0) |
                  (kept->part ? WB_CONTROL_USAGE_PART : 0) | (kept->whole ? WB_CONTROL_USAGE_STORE : 0);
     out->cursor = ++kept->cursor;
-    if (r > 0 || kept->shown < kept->rows->len) {
+    if (r > 0 || kept->shown < count_items(kept)) {
         out->flags |= WB_CONTROL_USAGE_MORE;
         wb_pages_keep(&past->usages, &kept->paged, free_paged);
     } else {

@@ -60,11 +60,14 @@ static void note_time(struct wb_usage_total *total, int64_t when)
 
 /* ---- records ----------------------------------------------------------------------------------------- */
 
-static void note_named(struct wb_usage_thing *thing, struct wb_object dir, int64_t when)
+static void note_named(struct wb_usage_thing *thing, struct wb_object dir, const char *name, size_t length,
+                       int64_t when)
 {
     if (when > thing->named && !wb_object_is_none(dir)) {
         thing->named = when;
         thing->dir = dir;
+        g_free(thing->name);
+        thing->name = g_strndup(name, length);
     }
 }
 
@@ -86,9 +89,14 @@ static void note_names(struct wb_usage *usage, struct wb_object self, const stru
         thing = g_hash_table_lookup(usage->things, &slot->object);
         if (!thing)
             continue;
-        note_named(thing, slot->unbind == WB_UNBIND_RENAMED ? slot->to_dir : self, record->when);
-        if (slot->unbind == WB_UNBIND_KEPT)
-            thing->lost = MAX(thing->lost, record->when);
+        if (slot->unbind == WB_UNBIND_RENAMED)
+            note_named(thing, slot->to_dir, slot->to_name, slot->to_length, record->when);
+        else
+            note_named(thing, self, slot->name, slot->name_length, record->when);
+        if (slot->unbind == WB_UNBIND_KEPT && record->when > thing->lost) {
+            thing->lost = record->when;
+            thing->lost_by = record->actor;
+        }
     }
 }
 
@@ -124,12 +132,21 @@ static uint64_t image_bytes(const struct wb_record *record)
 /* The walk of a log: `upper` is the end of the bytes that are not attributed to a record yet. */
 struct walk {
     struct wb_usage_total *total; /* NULL: only the facts are wanted, no sizes */
+    struct wb_usage_shares *shares;
+    struct wb_usage_programs *programs;
     int64_t now, last;
     int64_t horizon; /* records before it were pruned */
     uint64_t upper;
     enum wb_usage_kind kind;
+    int program; /* of the record last met; -1: unknown */
     bool has_gap;
 };
+
+static void attribute(struct walk *walk, int program, int64_t when, uint64_t bytes)
+{
+    usage_age(walk->total, walk->now, when, bytes);
+    wb_usage_share(walk->programs, walk->shares, program, when, bytes);
+}
 
 static void take_record(struct walk *walk, const struct wb_record *record)
 {
@@ -140,13 +157,14 @@ static void take_record(struct walk *walk, const struct wb_record *record)
         return;
     /* It uses no space, but stands in place of pruned records; an INDEX may still have a copy of such a record. */
     if (record->type == WB_REC_FILLER || (walk->kind == WB_USAGE_UNDO && when < walk->horizon)) {
-        usage_age(walk->total, walk->now, when, walk->upper - record->offset - record->total);
+        attribute(walk, -1, when, walk->upper - record->offset - record->total);
         walk->total->kinds[walk->kind].bytes -= record->total;
         walk->upper = record->offset;
         walk->last = when;
         return;
     }
-    usage_age(walk->total, walk->now, when, walk->upper - record->offset + image);
+    walk->program = wb_usage_program_of(walk->programs, record->actor, record->written);
+    attribute(walk, walk->program, when, walk->upper - record->offset + image);
     walk->total->kinds[WB_USAGE_IMAGE].bytes += image;
     walk->upper = record->offset;
     walk->last = when;
@@ -172,7 +190,7 @@ static bool is_where_all_is_forgotten(struct walk *walk)
 static void end_walk(struct walk *walk)
 {
     if (walk->total)
-        usage_age(walk->total, walk->now, walk->last ? walk->last : walk->now, walk->upper);
+        attribute(walk, walk->last ? walk->program : -1, walk->last ? walk->last : walk->now, walk->upper);
 }
 
 /* ---- logs -------------------------------------------------------------------------------------------- */
@@ -200,8 +218,9 @@ static int usage_catalog(struct wb_usage *usage, struct wb_object self, bool nam
 {
     _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_usage_dir *dir = names_only ? NULL : wb_usage_dir(usage, self);
-    struct walk walk = {.total = names_only ? NULL : dir ? &dir->total : &usage->unplaced, .now = usage->now,
-                        .horizon = wb_store_horizon(usage->store), .kind = WB_USAGE_CATALOG};
+    struct walk walk = {.total = names_only ? NULL : dir ? &dir->total : &usage->unplaced,
+                        .shares = dir ? &dir->shares : &usage->unplaced_shares, .programs = &usage->programs,
+                        .now = usage->now, .horizon = wb_store_horizon(usage->store), .kind = WB_USAGE_CATALOG};
     struct wb_log_skip skip = {0};
     struct wb_record record;
     bool damaged = false;
@@ -229,15 +248,16 @@ static int usage_catalog(struct wb_usage *usage, struct wb_object self, bool nam
     return r < 0 && r != -EBADMSG ? r : 0;
 }
 
-/* An undo log, into `thing`; counts in *damaged what could not be read. */
-static int usage_undo(struct wb_store *store, int64_t now, struct wb_usage_thing *thing, uint64_t *damaged)
+/* An undo log, into `thing`. 0, also if it does not exist any more, or -errno. */
+static int usage_undo(struct wb_usage *usage, struct wb_usage_thing *thing)
 {
     _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
-    struct walk walk = {.total = &thing->total, .now = now, .horizon = wb_store_horizon(store), .kind = WB_USAGE_UNDO};
+    struct walk walk = {.total = &thing->total, .shares = &thing->shares, .programs = &usage->programs,
+                        .now = usage->now, .horizon = wb_store_horizon(usage->store), .kind = WB_USAGE_UNDO};
     struct wb_log_skip skip = {0};
     struct wb_record record;
     bool holes = false;
-    int r = wb_object_log_open(&log, store, thing->object, WB_FILE_UNDO);
+    int r = wb_object_log_open(&log, usage->store, thing->object, WB_FILE_UNDO);
 
     if (r <= 0)
         return r;
@@ -251,10 +271,10 @@ static int usage_undo(struct wb_store *store, int64_t now, struct wb_usage_thing
             continue;
         take_record(&walk, &record);
         if (record.via.length > 0)
-            note_named(thing, record.via.dir, MIN(record.when, now));
+            note_named(thing, record.via.dir, record.via.name, record.via.length, MIN(record.when, usage->now));
     }
     end_walk(&walk);
-    *damaged += holes || r == -EBADMSG;
+    usage->damaged += holes || r == -EBADMSG;
     return r < 0 && r != -EBADMSG ? r : 0;
 }
 
@@ -352,9 +372,14 @@ static int usage_bundle(struct wb_store *store, enum wb_object_file file, struct
 }
 
 /* The age of a deleted file is known when all names are. */
-static void usage_settle(struct wb_usage_thing *thing, int64_t now)
+static void usage_settle(struct wb_usage *usage, struct wb_usage_thing *thing)
 {
-    usage_age(&thing->total, now, thing->lost ? thing->lost : thing->buried, thing->body);
+    int64_t when = thing->lost ? thing->lost : thing->buried;
+
+    usage_age(&thing->total, usage->now, when, thing->body);
+    if (thing->body > 0)
+        wb_usage_share(&usage->programs, &thing->shares,
+                       wb_usage_program_of(&usage->programs, thing->lost_by, when), when, thing->body);
 }
 
 #define FOLDERS 256
@@ -365,20 +390,31 @@ enum stage { COUNT, MEASURE, NAMES, TREE, REST, DONE };
 /* The graveyard is the store, or a directory of its own. */
 enum area { STORE, GRAVEYARD };
 
+static void thing_free(void *data)
+{
+    struct wb_usage_thing *thing = data;
+
+    g_free(thing->name);
+    g_free(thing->shares.list);
+    g_free(thing);
+}
+
 static void dir_free(void *data)
 {
     struct wb_usage_dir *dir = data;
 
     g_free(dir->name);
+    g_free(dir->shares.list);
     g_free(dir);
 }
 
 void wb_usage_init(struct wb_usage *usage, struct wb_store *store, int64_t now)
 {
     *usage = (struct wb_usage){.store = store, .now = now, .things_most = THINGS_MAX, .dirs_most = DIRS_MAX};
-    usage->things = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, g_free);
+    usage->things = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, thing_free);
     usage->dirs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, dir_free);
     usage->expected = 1;
+    wb_usage_programs_init(&usage->programs, store);
 }
 
 void wb_usage_deinit(struct wb_usage *usage)
@@ -387,8 +423,12 @@ void wb_usage_deinit(struct wb_usage *usage)
         closedir(usage->stream);
     if (usage->levels)
         g_array_unref(usage->levels);
+    if (usage->largest)
+        g_ptr_array_unref(usage->largest);
     g_hash_table_unref(usage->things);
     g_hash_table_unref(usage->dirs);
+    wb_usage_shares_clear(&usage->programs, &usage->unplaced_shares);
+    wb_usage_programs_deinit(&usage->programs);
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------ */
@@ -446,6 +486,30 @@ static struct wb_usage_thing *thing_of(struct wb_usage *usage, struct wb_object 
     return thing;
 }
 
+static void note_file(struct wb_usage *usage, struct wb_usage_thing *thing)
+{
+    const struct wb_usage_total *total = &thing->total;
+    bool is_deleted = total->kinds[WB_USAGE_BODY].files > 0;
+    struct wb_usage_file file = {.object = thing->object, .dir = thing->dir,
+                                 .lost = !is_deleted ? 0 : thing->lost ? thing->lost : thing->buried,
+                                 .oldest = total->oldest, .newest = total->newest};
+
+    if (!usage->largest || !thing->name || !*thing->name)
+        return;
+    for (unsigned i = 0; i < G_N_ELEMENTS(total->kinds); i++) {
+        file.files += total->kinds[i].files;
+        file.bytes += total->kinds[i].bytes;
+        file.disk += total->kinds[i].disk;
+        file.shared += total->kinds[i].shared;
+    }
+    if (is_deleted) {
+        file.newest = MAX(file.newest, file.lost);
+        file.oldest = file.oldest ? file.oldest : file.lost;
+    }
+    file.name = g_steal_pointer(&thing->name);
+    wb_usage_largest_add(usage->largest, file, usage->largest_most);
+}
+
 static void settle_things(struct wb_usage *usage)
 {
     GHashTableIter iter;
@@ -459,8 +523,11 @@ static void settle_things(struct wb_usage *usage)
         /* All catalogs were read by now. */
         if (dir && !dir->name)
             dir->wanted = true;
-        usage_settle(thing, usage->now);
+        usage_settle(usage, thing);
+        note_file(usage, thing);
         wb_usage_add(dir ? &dir->total : &usage->unplaced, &thing->total);
+        wb_usage_shares_add(&usage->programs, dir ? &dir->shares : &usage->unplaced_shares, &thing->shares);
+        wb_usage_shares_clear(&usage->programs, &thing->shares);
     }
     g_hash_table_remove_all(usage->things);
 }
@@ -523,7 +590,7 @@ static int measure_file(struct wb_usage *usage, struct wb_object object, enum wb
         return -ENOMEM;
     switch (file) {
     case WB_FILE_UNDO:
-        return usage_undo(usage->store, usage->now, thing, &usage->damaged);
+        return usage_undo(usage, thing);
     case WB_FILE_IMAGE:
         return usage_image(usage->store, thing);
     case WB_FILE_BUNDLE:
@@ -727,12 +794,13 @@ int wb_usage_step(struct wb_usage *usage, int64_t deadline)
 
 /* ---- one object ---------------------------------------------------------------------------------------- */
 
-int wb_usage_of(struct wb_store *store, struct wb_object object, int64_t now, struct wb_usage_total *ret)
+int wb_usage_of(struct wb_usage *usage, struct wb_object object, struct wb_usage_total *ret,
+                struct wb_usage_shares *shares)
 {
     struct wb_usage_thing thing = {.object = object};
+    struct wb_store *store = usage->store;
     char path[WB_OBJECT_PATH_MAX];
-    uint64_t damaged = 0;
-    int r = usage_undo(store, now, &thing, &damaged);
+    int r = usage_undo(usage, &thing);
 
     wb_object_path(object, WB_FILE_DATA, path);
     if (r == 0)
@@ -741,7 +809,9 @@ int wb_usage_of(struct wb_store *store, struct wb_object object, int64_t now, st
         r = usage_body(store->grave_fd, path, &thing);
     if (r == 0)
         r = usage_bundle(store, WB_FILE_BUNDLE, &thing);
-    usage_settle(&thing, now);
+    usage_settle(usage, &thing);
+    g_free(thing.name);
+    *shares = thing.shares;
     *ret = thing.total;
     return r;
 }

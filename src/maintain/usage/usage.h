@@ -11,6 +11,8 @@
  * passes. Nothing is locked: while a daemon keeps running, concurrent changes count as they are found.
  */
 
+#include "maintain/usage/largest.h"
+#include "maintain/usage/programs.h"
 #include "store/store.h"
 #include <glib.h>
 
@@ -52,6 +54,7 @@ struct wb_usage_dir {
     char *name;   /* NULL: no record shows where it was */
     bool wanted;  /* it has no catalog: to be looked for in the tree */
     struct wb_usage_total total;
+    struct wb_usage_shares shares; /* whose changes the bytes are of */
 };
 
 struct wb_usage {
@@ -61,6 +64,10 @@ struct wb_usage {
     GHashTable *things;                    /* of one pass */
     GHashTable *dirs;                      /* struct wb_usage_dir by `self` */
     struct wb_usage_total unplaced;        /* of things and directories that no record places */
+    struct wb_usage_shares unplaced_shares;
+    struct wb_usage_programs programs;
+    GPtrArray *largest;                    /* files (largest.h); NULL unless set by the caller */
+    unsigned largest_most;
     struct wb_usage_sum rest[WB_USAGE_KINDS]; /* bytes of no object   */
     uint64_t damaged;                      /* logs that could not be read whole */
     uint64_t looked, expected;             /* files, for a progress report */
@@ -85,8 +92,9 @@ int wb_usage_step(struct wb_usage *usage, int64_t deadline);
 /* Bytes of extents that other files have, too; 0 if the file system does not report them. */
 uint64_t wb_usage_shared(int fd);
 
-/* Of one object that is no directory, without the others. 0 or -errno. */
-int wb_usage_of(struct wb_store *store, struct wb_object object, int64_t now, struct wb_usage_total *ret);
+/* Of one object that is no directory, without the others; *shares: wb_usage_shares_clear. 0 or -errno. */
+int wb_usage_of(struct wb_usage *usage, struct wb_object object, struct wb_usage_total *ret,
+                struct wb_usage_shares *shares);
 
 /* The directory, made where it is not known yet; NULL where there are too many. */
 struct wb_usage_dir *wb_usage_dir(struct wb_usage *usage, struct wb_object self);
