@@ -88,6 +88,10 @@ enum wb_control_command {
     WB_CONTROL_ERASE_MEASURE = 28, /* path; flags WB_CONTROL_ERASE_FORMER: reports how many bytes of the disk an
                                 ERASE_RECURSIVE of it would free, and changes nothing. For callers who may erase it;
                                 reply: wb_control_freed */
+    WB_CONTROL_EDITED = 29,  /* path of a present directory; since: the entries below it whose inode was changed after
+                                that (its ctime), whether through the mount or not; reply: a wb_control_edited with
+                                count paths, each with its NUL; flags WB_CONTROL_EDITED_MORE: repeat with this cursor.
+                                For root and the user who mounted. E2BIG: too many. ESTALE: restart with cursor 0 */
     WB_CONTROL_NAMES = 11,   /* path of a directory, possibly deleted or DIR@TIME; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the time of the directory, INT64_MAX: the present;
@@ -306,6 +310,13 @@ struct wb_control_entry {
     int64_t mtime, ctime;
     uint32_t uid, gid;
     char name[];
+};
+
+#define WB_CONTROL_EDITED_MORE 1u
+
+struct wb_control_edited {
+    uint64_t looked; /* number of entries below the path */
+    char paths[WB_CONTROL_DATA_MAX - 8]; /* relative to the root */
 };
 
 #define WB_CONTROL_COMPACT_UNDO 1u  /* decompress                                       */

@@ -182,6 +182,19 @@ static bool check_files(const struct wb_control *reply)
     return true;
 }
 
+static bool check_edited(const struct wb_control *reply)
+{
+    const struct wb_control_edited *edited = (const void *)reply->data;
+    const char *end = edited->paths + sizeof(edited->paths), *at = edited->paths;
+
+    for (uint32_t i = 0; i < reply->count; i++) {
+        if (at >= end || !is_text(at, (size_t)(end - at)) || !*at || !is_inside(at))
+            return false;
+        at += strlen(at) + 1;
+    }
+    return true;
+}
+
 static bool check_compacted(const struct wb_control *reply)
 {
     const struct wb_control_compacted *compacted = (const void *)reply->data;
@@ -285,6 +298,7 @@ enum list {
     COUNT,   /* no items */
     FILES,   /* no items, and the cursor is unchanged */
     USAGE,   /* flags */
+    EDITED,  /* a flag */
     CHANGES, /* flags; and the cursor decreases */
 };
 
@@ -307,6 +321,8 @@ static bool list_advances(enum list list, uint64_t cursor, const struct wb_contr
     case USAGE:
         return !(reply->flags & WB_CONTROL_USAGE_MORE) ||
                (reply->cursor > cursor && (reply->count > 0 || reply->flags & WB_CONTROL_USAGE_BUILDING));
+    case EDITED:
+        return !(reply->flags & WB_CONTROL_EDITED_MORE) || (reply->cursor > cursor && reply->count > 0);
     case FILES:
         return reply->cursor > cursor || (reply->count == 0 && reply->cursor == cursor);
     case CHANGES:

@@ -32,6 +32,7 @@ enum {
     X(CHANGES, changes, WB_REQUEST_LOOK | WB_REQUEST_NOTHING, changes, CHANGES) \
     X(NAMES, names, WB_REQUEST_SOURCE | WB_REQUEST_LOOK, names, ONE) \
     X(ENTRIES, entries, WB_REQUEST_LOOK, entries, COUNT) \
+    X(EDITED, edited, WB_REQUEST_LOOK | WB_REQUEST_KEEPER, edited, EDITED) \
     X(USAGE, usage, WB_REQUEST_LOOK, usage, USAGE) \
     X(BUDGET, budget, 0, budget, ONE) \
     X(RESTORE, restore, WB_REQUEST_CHANGES | WB_REQUEST_SOURCE | WB_REQUEST_THREAD | WB_REQUEST_PLEADS | \

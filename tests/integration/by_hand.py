@@ -22,6 +22,19 @@ def call(directory, command, path, source="", flags=0, since=0):
     return head.unpack_from(request)[2], bytes(request[head.size + 4096:])
 
 
+def call_for(directory, command, path, since, cursor):
+    """One page of a list: flags, data, number of items, and the cursor of the next page."""
+    size = HEAD.size + 4096 + 8192
+    request = bytearray(HEAD.pack(1, command, 0, 0, cursor, since, 0) + os.fsencode(path).ljust(4096 + 8192, b"\0"))
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.ioctl(fd, 3 << 30 | size << 16 | ord("W") << 8 | 0x42, request)
+    finally:
+        os.close(fd)
+    _, _, flags, count, cursor, _, _ = HEAD.unpack_from(request)
+    return flags, bytes(request[HEAD.size + 4096:]), count, cursor
+
+
 def control(directory, command, path, source="", flags=0):
     """The same; its data."""
     return call(directory, command, path, source, flags)[1]

@@ -5,10 +5,14 @@ import time
 
 import pytest
 
-from mounts import LIMIT, epoch, moment, run
+from by_hand import call, call_for
+from mounts import LIMIT, NOBODY, as_user, epoch, moment, run
 from stepping import run_to_call
 from test_unseen import next_span, next_tick
 from treestate import differences, state_of
+
+
+EDITED, EDITED_MORE = 29, 1  # as in include/wayback/control.h
 
 
 def grow(top, directories):
@@ -26,8 +30,8 @@ def calls_of(mount, when):
     return calls
 
 
-def test_an_entry_that_was_not_changed_is_only_looked_at(maker):
-    """To compare one takes some forty calls, six of them requests to the daemon."""
+def test_an_entry_that_was_not_changed_costs_no_call(maker):
+    """The daemon looks at all entries in one request."""
     calls = []
     for directories in (4, 40):
         source = maker.tree()
@@ -38,10 +42,49 @@ def test_an_entry_that_was_not_changed_is_only_looked_at(maker):
         # Everything is compared until the daemon has looked at the whole tree, after it mounted.
         deadline = time.monotonic() + LIMIT
         calls.append(calls_of(mount, when))
-        while calls[-1] - calls[0] >= 36 * 6 * 8 and time.monotonic() < deadline:
+        while calls[-1] - calls[0] >= 36 and time.monotonic() < deadline:
             calls[-1] = calls_of(mount, when)
     # 36 directories more, each with one directory and four files
-    assert calls[1] - calls[0] < 36 * 6 * 8
+    assert calls[1] - calls[0] < 36
+
+
+def test_more_changed_entries_than_fit_into_a_reply(maker):
+    source = maker.tree()
+    (source / "d").mkdir()
+    names = [f"{number:04}{'n' * 100}" for number in range(300)]
+    for name in names:
+        (source / "d" / name).write_text("one")
+    mount = maker.mount(source=source)
+    when = moment()
+    next_span()
+    next_tick()
+    for name in names:
+        (source / "d" / name).chmod(0o600)
+    (source / ".wayback/wayback.conf").touch()
+    found, cursor, flags = [], 0, EDITED_MORE
+    while flags & EDITED_MORE:
+        flags, data, count, cursor = call_for(mount.path, EDITED, "", when, cursor)
+        found += data[8:].split(b"\0")[:count]
+    assert sorted(found) == [f"d/{name}".encode() for name in names]
+    mount.expect("changed while Wayback did not record|without the mount|behind")
+    result = mount.run_tool("vrevert", "-n", "--time", epoch(when), mount.path)
+    assert result.stdout.count("d/0") >= len(names), result.stdout[:2000]
+
+
+def test_only_root_and_the_mounting_user_get_the_list(mount):
+    with pytest.raises(PermissionError):
+        as_user(lambda: call(mount.path, EDITED, "", since=1), *NOBODY)
+
+
+def test_a_user_who_gets_no_list_looks_at_the_entries(maker):
+    source = maker.tree()
+    grow(source, 2)
+    run("chown", "-R", ":".join(map(str, NOBODY)), source / "d0", source / "d1")
+    mount = maker.mount("allow_other", source=source)
+    when = moment()
+    as_user(lambda: (mount.path / "d0/sub/a").write_text("changed"), *NOBODY)
+    mount.tool("vrevert", "--time", epoch(when), mount.path / "d0", mount.path / "d1", user=NOBODY)
+    assert (mount.path / "d0/sub/a").read_text() == "0 a"
 
 
 @pytest.mark.parametrize("change", ["write", "add", "remove", "attributes"])

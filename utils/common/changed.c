@@ -303,6 +303,69 @@ static int scan_entries(struct scan *scan, int root_fd, const char *path)
     return scan_below(scan, fd, path);
 }
 
+/* Whether something is mounted below the mount of `root_fd`; true if that is not known. */
+static bool has_mounts(int root_fd)
+{
+    g_autofree char *text = NULL;
+    struct statx found;
+    char *next;
+
+    if (statx(root_fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &found) < 0 || !(found.stx_mask & STATX_MNT_ID) ||
+        !g_file_get_contents("/proc/self/mountinfo", &text, NULL, NULL))
+        return true;
+    /* The second number is the mount that it is mounted in. */
+    for (char *line = text; *line; line = next) {
+        char *parent = strchr(line, ' ');
+
+        next = line + strcspn(line, "\n");
+        next += *next == '\n';
+        if (parent && parent < next && g_ascii_strtoull(parent, NULL, 10) == found.stx_mnt_id)
+            return true;
+    }
+    return false;
+}
+
+/* The paths in a reply. The kernel is made to ask for their attributes, which it may have from before the change. */
+static void take_edited(struct scan *scan, int root_fd, const struct wb_control *reply)
+{
+    const struct wb_control_edited *edited = (const void *)reply->data;
+    const char *at = edited->paths;
+    struct statx found;
+
+    scan->count = (unsigned)MIN(edited->looked, G_MAXINT / CHANGES_PER_ENTRY);
+    for (uint32_t i = 0; i < reply->count; i++, at += strlen(at) + 1) {
+        look(root_fd, at, &found);
+        wb_changed_add(scan->later, at, false);
+    }
+}
+
+/*
+ * The same as scan_entries, by the daemon, which needs one request for all entries, and not one for each. 0; or -errno:
+ * it cannot tell.
+ */
+static int ask_for_edited(struct scan *scan, int root_fd, const char *path)
+{
+    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
+    uint64_t cursor = 0;
+    int r;
+
+    if (has_mounts(root_fd))
+        return -EXDEV;
+    do {
+        r = wb_request_prepare(request, WB_CONTROL_EDITED, path);
+        if (r < 0)
+            return r;
+        request->since = scan->since;
+        request->cursor = cursor;
+        r = wb_request_call(root_fd, request);
+        if (r < 0)
+            return r;
+        take_edited(scan, root_fd, request);
+        cursor = request->cursor;
+    } while (request->flags & WB_CONTROL_EDITED_MORE && !wb_cli_interrupted());
+    return 0;
+}
+
 /* An entry that was changed, and is not in the list: everything below a directory may differ. */
 static bool add_unlisted(void *data, const char *path)
 {
@@ -317,7 +380,10 @@ int wb_changed_since(int root_fd, const char *path, int64_t since, struct wb_cha
 {
     _cleanup_changed_ struct wb_changed *later = wb_changed_new();
     struct scan scan = {.later = later, .since = since};
-    int r = scan_entries(&scan, root_fd, path);
+    int r = ask_for_edited(&scan, root_fd, path);
+
+    if (r < 0 && !wb_cli_interrupted())
+        r = scan_entries(&scan, root_fd, path);
 
     *ret = NULL;
     if (r < 0)

@@ -84,6 +84,7 @@ void wb_control_pages_init(struct wb_past *past)
     wb_pages_init(&past->lists, 4);
     wb_pages_init(&past->entries, 8);
     wb_pages_init(&past->usages, 4);
+    wb_pages_init(&past->edits, 4);
 }
 
 void wb_control_pages_drop(struct wb_past *past)
@@ -93,4 +94,5 @@ void wb_control_pages_drop(struct wb_past *past)
     wb_pages_drop(&past->lists);
     wb_pages_drop(&past->entries);
     wb_pages_drop(&past->usages);
+    wb_pages_drop(&past->edits);
 }

@@ -87,6 +87,7 @@ struct wb_past {
     struct wb_pages lists;   /* of names (control_names.c) */
     struct wb_pages entries; /* of directories (control_entries.c) */
     struct wb_pages usages;  /* of what history takes (control_usage.c) */
+    struct wb_pages edits;   /* of changed entries (control_edited.c) */
     GQueue perm;             /* what was open to whom (past_perm.c); under `lock` */
     struct wb_buried_cache *buried; /* which directories lost what (past_access.c) */
     struct wb_lane names;    /* look-backs for calls of POSIX (past_later.h): the kernel has the directory locked */
