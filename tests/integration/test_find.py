@@ -10,6 +10,7 @@ import time
 import pytest
 
 from mounts import NOBODY, SECOND, epoch, moment, nanoseconds, run
+from stepping import run_to_call
 
 
 def found(mount, *arguments, path=None, status=0, **options):
@@ -282,3 +283,20 @@ def test_damage_is_reported(tree):
     tree.start()
     result = tree.tool("vfind", status=1, merge=False, cwd=tree.path)
     assert "damaged" in result.stderr and "other/" in result.stdout
+
+
+def test_a_name_that_is_not_shown_costs_no_call(maker):
+    """The list of a directory has the names and whether they are present; only shown ones need their present size."""
+    calls = []
+    for files in (10, 200):
+        source = maker.tree()
+        (source / "d").mkdir()
+        for number in range(files):
+            (source / f"d/f{number}").write_text("x")
+        mount = maker.mount(source=source)
+        (mount.path / "d/f3").unlink()
+        status, count = run_to_call([mount.programs.directory / "vfind", "--deleted", mount.path], None, stdout=-3,
+                                    stderr=-3, env=mount.programs.environment())
+        assert status == 0
+        calls.append(count)
+    assert calls[1] - calls[0] < 50

@@ -56,12 +56,14 @@ static struct entry *entry_of(GHashTable *entries, const char *name)
     return entry;
 }
 
-/* The present size, which needs no look into the history. */
-static uint64_t present_size(const struct find *find, const struct source *source, const char *name)
+uint64_t find_size(const struct find *find, const struct entry *entry, const struct span *span)
 {
-    g_autofree char *path = wb_path_join(source->path, name);
+    g_autofree char *path = NULL;
     struct stat st;
 
+    if (span->last != 0 || !span->source->present)
+        return span->size;
+    path = wb_path_join(span->source->path, entry->name);
     return fstatat(find->place->mount->root_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)st.st_size : 0;
 }
 
@@ -89,8 +91,6 @@ static void add(struct find *find, GHashTable *entries, const struct source *sou
         .to = g_strdup(wb_name_to(name)),
         .command = g_strdup(wb_name_command(name)),
     };
-    if (name->last == 0 && !S_ISDIR(name->mode) && source->present)
-        span->size = present_size(find, source, name->text);
     /* With its directory gone, it cannot be there. */
     if (name->last == 0 && !source->present)
         span->last = source->end;

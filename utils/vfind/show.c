@@ -66,7 +66,7 @@ static void show_json(const struct find *find, GString *out, const char *path, c
     wb_json_time(builder, "last", span->last);
     wb_json_bool(builder, "before_history", span->first == 0);
     if (!S_ISDIR(span->mode))
-        wb_json_int(builder, "size", (int64_t)span->size);
+        wb_json_int(builder, "size", (int64_t)find_size(find, entry, span));
     wb_json_int(builder, "inode", (int64_t)span->ino);
     wb_json_int(builder, "span", index + 1);
     wb_json_int(builder, "spans", entry->count);
@@ -132,7 +132,7 @@ static void show_text(const struct find *find, GString *out, const char *path, c
     append_time(out, span->first, "before the history");
     g_string_append(out, "  ");
     append_time(out, span->last, "");
-    g_string_append_printf(out, "  %8s  ", S_ISDIR(span->mode) ? "-" : wb_text_size(span->size, size));
+    g_string_append_printf(out, "  %8s  ", S_ISDIR(span->mode) ? "-" : wb_text_size(find_size(find, entry, span), size));
     append_name(find, out, path, entry, span, index);
     g_string_append_c(out, '\n');
     if (find->verbose && span->last != 0 && span->actor) {

@@ -96,6 +96,9 @@ GPtrArray *find_read_gaps(struct find *find, const GPtrArray *sources);
 GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *only, const char *shown,
                      bool *ret_incomplete);
 
+/* The size of a file at the end of the span; of a present one, its size now, without a look into the history. */
+uint64_t find_size(const struct find *find, const struct entry *entry, const struct span *span);
+
 /* dir/name of `source` as it was just before `when`; g_free. */
 char *find_path_before(const struct find *find, const struct source *source, const char *name, int64_t when);
 
