@@ -413,7 +413,7 @@ struct wb_control_usage_dir {
 
 struct wb_control_usage_program {
     uint32_t size, kind; /* as above */
-    uint32_t uid;        /* the user who ran it */
+    uint32_t uid;        /* its user */
     uint32_t zero;
     uint64_t bytes;
     int64_t newest; /* change; 0: unknown */

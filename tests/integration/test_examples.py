@@ -121,6 +121,8 @@ class World:
             if name == "before":
                 (top / "etc/removed").unlink()
         self.clock.set(evening + 40 * DAY)
+        if "rm -rf" in self.command:
+            subprocess.run(["rm", "-rf", top / "src/lib"], check=True)
         if self.command.startswith("vundo"):
             self.make_restores()
         if self.is_of_src():

@@ -132,7 +132,8 @@ static void show_text(const struct find *find, GString *out, const char *path, c
     append_time(out, span->first, "before the history");
     g_string_append(out, "  ");
     append_time(out, span->last, "");
-    g_string_append_printf(out, "  %8s  ", S_ISDIR(span->mode) ? "-" : wb_text_size(find_size(find, entry, span), size));
+    g_string_append_printf(out, "  %8s  ",
+                           S_ISDIR(span->mode) ? "-" : wb_text_size(find_size(find, entry, span), size));
     append_name(find, out, path, entry, span, index);
     g_string_append_c(out, '\n');
     if (find->verbose && span->last != 0 && span->actor) {

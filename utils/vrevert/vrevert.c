@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vrevert.h"
 #include "client/fd.h"
+#include "client/path.h"
 #include "common/changed.h"
 #include "common/cli.h"
 #include "common/moment.h"
@@ -18,12 +20,15 @@
  */
 
 static struct wb_moment_options moment_options = {.change = WB_CHANGE_NONE};
+static char **commands; /* NULL: not given */
 static gboolean dry_run, json, verbose, no_sync, all_links, remove_files;
 
 static const GOptionEntry options[] = {
     {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "Revert to the state at TIME", "TIME"},
     {"change", 'c', 0, G_OPTION_ARG_INT, &moment_options.change,
      "Revert to the state before the N-th most recent version (1 is the last; see vstat)", "N"},
+    {"command", 0, 0, G_OPTION_ARG_STRING_ARRAY, &commands,
+     "Revert only what commands that contain TEXT changed, and nothing else changed since", "TEXT"},
     {"all-links", 0, 0, G_OPTION_ARG_NONE, &all_links,
      "Change files with several names in place, which changes names outside PATH, too", NULL},
     {"remove", 0, 0, G_OPTION_ARG_NONE, &remove_files,
@@ -44,7 +49,8 @@ static const struct wb_cli cli = {
                 "  vrevert src --time 14:03 -n           list what would be done\n"
                 "  vrevert src --time \"2 hours ago\"      do it\n"
                 "  vrevert deleted.txt --time yesterday  restore a deleted file\n"
-                "  vrevert *.c doc --time 10m            several paths, all to the same time\n",
+                "  vrevert *.c doc --time 10m            several paths, all to the same time\n"
+                "  vrevert src --command \"rm -rf\"        what this command changed, and no later edits (see vlog)\n",
     .paths_min = 1,
 };
 
@@ -58,6 +64,7 @@ struct request {
     struct wb_place *place;
     struct wb_moment moment;
     struct revert_set *set;
+    struct by_command by_command; /* with --command */
 };
 
 static void request_free(void *data)
@@ -66,6 +73,7 @@ static void request_free(void *data)
 
     wb_place_free(request->place);
     wb_moment_clear(&request->moment);
+    by_command_clear(&request->by_command);
     g_free(request);
 }
 
@@ -96,6 +104,22 @@ static void fix_time(const struct wb_place *place)
     fixed = true;
 }
 
+/* With --command alone, the moment is before the first change by the commands. 0, or the exit status. */
+static int fix_time_by_command(const struct wb_place *place)
+{
+    struct by_command by_command;
+    char text[WB_WHEN_TEXT_MAX];
+    int r = by_command_find(place, 0, (const char *const *)commands, &by_command);
+
+    if (r == 0 && by_command.first == 0)
+        r = wb_cli_fail(place->given, "no such command changed anything there; '%s' lists the commands",
+                        wb_cli_tool("vlog"));
+    if (r == 0)
+        moment_options.time = g_strdup(wb_when_print_epoch(by_command.first - 1, text));
+    by_command_clear(&by_command);
+    return r;
+}
+
 /* Finds PATH and the moment. 0, or the exit status after an error line. */
 static int look_for(const char *path, GPtrArray *requests)
 {
@@ -110,6 +134,9 @@ static int look_for(const char *path, GPtrArray *requests)
     if (wb_place_stat(place, &st) == 0 && (st.st_ino & WB_PAST_INODE))
         return wb_cli_fail(path, "is a past state, which cannot change; name the present path and give the time with "
                                  "--time");
+    r = commands && !moment_options.time ? fix_time_by_command(place) : 0;
+    if (r != 0)
+        return r;
     fix_time(place);
     r = wb_moment_resolve(place, &moment_options, &moment);
     if (r == 0 && !moment.path && !*place->path)
@@ -154,6 +181,11 @@ static void find_changed(const struct request *request, struct revert_request *w
     struct stat st;
 
     *changed = wb_changed_free(*changed);
+    if (commands) {
+        wanted->extent = wb_changed_extent;
+        wanted->extent_data = request->by_command.changed;
+        return;
+    }
     if (request->moment.path && wb_place_stat(place, &st) == 0 && S_ISDIR(st.st_mode) &&
         wb_changed_since(place->mount->root_fd, place->path, request->moment.when, changed) < 0)
         errno = 0;
@@ -161,7 +193,18 @@ static void find_changed(const struct request *request, struct revert_request *w
     wanted->extent_data = *changed;
 }
 
-static void run(const struct request *request)
+/* Not in the dry run that prepares the question. */
+static void report_kept(const struct request *request)
+{
+    for (guint i = 0; request->by_command.kept && i < request->by_command.kept->len; i++) {
+        g_autofree char *path = wb_path_join(request->place->given, request->by_command.kept->pdata[i]);
+
+        wb_cli_warn(path, "kept, because another command changed it, too; '%s' lists its versions",
+                    wb_cli_tool("vstat"));
+    }
+}
+
+static void run(struct request *request)
 {
     _cleanup_changed_ struct wb_changed *changed = NULL;
     struct wb_place *place = request->place;
@@ -182,6 +225,10 @@ static void run(const struct request *request)
         return;
     }
     before = hello.now;
+    if (commands &&
+        by_command_find(place, moment->when + 1, (const char *const *)commands, &request->by_command) != 0)
+        return;
+    report_kept(request);
     wb_progress_begin();
     find_changed(request, &wanted, &changed);
     wb_progress_clear();
@@ -222,7 +269,11 @@ int main(int argc, char **argv)
         return r;
     if (wb_moment_check(&moment_options) != 0)
         return WB_EXIT_USAGE;
-    if (!moment_options.time && moment_options.change == WB_CHANGE_NONE)
+    if (commands && moment_options.change != WB_CHANGE_NONE)
+        return wb_cli_usage("--command and --change exclude each other");
+    if (commands && !moment_options.time && argc > 2)
+        return wb_cli_usage("--command without --time is for one PATH");
+    if (!moment_options.time && moment_options.change == WB_CHANGE_NONE && !commands)
         return wb_cli_usage("the state is missing: use --time TIME or --change N ('%s' lists the versions)",
                             wb_cli_tool("vstat"));
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++) {

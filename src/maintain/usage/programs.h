@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Counts the bytes of history by the programs whose changes made them: a program is the base name of a command, and the
- * user who ran it. Memory is bounded: what does not fit is counted as of an unknown program.
+ * Counts the bytes of history by the programs whose changes made them: a program is the base name of a command, and its
+ * user. Memory is bounded: what does not fit is counted as of an unknown program.
  */
 
 #include "store/store.h"
