@@ -201,3 +201,20 @@ def test_pages_name_tests_that_exist():
     wrong = {(page.name, word) for page in PAGES for word in re.findall(r"`(?:unit/)?(test_\w+)(?:\.py)?`", read(page))
              if word not in known and word != "test_NAME"}
     assert not wrong
+
+
+def sentences(text):
+    """Of paragraphs and lists, without tables, headings and code."""
+    text = re.sub(r"(?m)^    .*$", "", re.sub(r"```.*?```", "", text, flags=re.S))
+    for paragraph in re.split(r"\n\s*\n", text):
+        if paragraph.lstrip().startswith(("|", "#", "!", "<!--")):
+            continue
+        for item in re.split(r"(?m)^(?:- |\d+\. )", paragraph):
+            yield from re.split(r"(?<=[.:;!?])\s+", re.sub(r"\]\([^)]*\)", "]", re.sub(r"\s+", " ", item)))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tour.md", "docs/lost.md"])
+def test_new_users_read_short_sentences(page):
+    long = [sentence for sentence in sentences((ROOT / page).read_text(encoding="utf-8"))
+            if len([word for word in sentence.split() if re.search(r"\w", word)]) > 25]
+    assert not long, "\n".join(long)
