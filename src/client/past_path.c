@@ -290,15 +290,14 @@ int wb_moment_at(const struct wb_mount *mount, const char *path, int64_t when, s
 
 int wb_moment_known(const struct wb_mount *mount, const char *text, int64_t when, struct wb_error *why)
 {
-    char then[WB_WHEN_TEXT_MAX], began[WB_WHEN_TEXT_MAX], epoch[WB_WHEN_TEXT_MAX];
+    char then[WB_WHEN_TEXT_MAX], began[WB_WHEN_TEXT_MAX];
     int64_t created = mount->hello.created;
 
     if (when >= created)
         return 0;
     return wb_error_set(why, -ENODATA,
-                        "%s (%s) is before the history begins; it begins at %s, so give %s or a later time",
-                        text, wb_when_print(when, 0, then), wb_when_print(created, 0, began),
-                        wb_when_print_epoch(created, epoch));
+                        "%s (%s) is before the history begins; it begins at %s, so give begin or a later time",
+                        text, wb_when_print(when, 0, then), wb_when_print(created, 0, began));
 }
 
 void wb_moment_clear(struct wb_moment *moment)
