@@ -124,6 +124,12 @@ int revert_differs(const struct revision *revision, int dir, const char *name);
 /* The directory and name of the present entry that is made equal to the past one; -1 if (with `dry`) there is none. */
 int revert_now(const struct revision *revision, const char **ret_name);
 
+/*
+ * Whether nothing happened to the present entry since T, so that it need not be compared: its last change has the same
+ * time as then, and is so long before T that no later change can share the clock's tick.
+ */
+bool revert_is_untouched(const struct revert *revert, const struct revision *revision, const struct stat *have);
+
 /* Holds dir/name (wb_hold), which must be the object that `revision` found or made there. A descriptor or -errno. */
 int revert_hold(const struct revision *revision, int dir, const char *name);
 

@@ -114,9 +114,12 @@ int revert_directory_attrs(struct revert *revert, const struct revision *revisio
 {
     const char *what;
     struct stat have;
-    int r = wb_copy_attrs(revision->past_dir, revision->past_name, &revision->want, held,
-                          revert->dry ? WB_ATTRS_DRY : 0, &what);
+    int r;
 
+    if (fstat(held, &have) == 0 && revert_is_untouched(revert, revision, &have))
+        return 0;
+    r = wb_copy_attrs(revision->past_dir, revision->past_name, &revision->want, held,
+                      revert->dry ? WB_ATTRS_DRY : 0, &what);
     if (r < 0)
         return revert_fail(revert, revision->path, what, r);
     if (r > 0 && fstat(held, &have) == 0) {
@@ -168,6 +171,14 @@ static int sweep_below(struct revert *revert, const struct revision *revision, i
     return r;
 }
 
+/* Of a file there is nothing to do but a sync, which a dry run leaves out. */
+static bool is_no_directory(const struct revision *revision)
+{
+    struct stat then;
+
+    return fstatat(revision->past_dir, revision->past_name, &then, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(then.st_mode);
+}
+
 int revert_sweep(struct revert *revert, struct revision *revision)
 {
     _cleanup_fd_ int from = -1;
@@ -178,6 +189,8 @@ int revert_sweep(struct revert *revert, struct revision *revision)
 
     if (wb_watch_stopped())
         return revert_fail(revert, revision->path, NULL, -EINTR);
+    if (revert->dry && is_no_directory(revision))
+        return 0;
     dir = where_now(revert, revision, &name);
     if (dir < 0 || !S_ISDIR(revision->want.st_mode)) {
         if (dir >= 0)

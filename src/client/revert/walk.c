@@ -35,11 +35,7 @@ int revert_open(int held, int flags, mode_t need)
     return wb_held_open(held, flags);
 }
 
-/*
- * Whether nothing happened to the file since T, so that it need not be read: its last change has the same time as then,
- * and is so long before T that no later change can share the clock's tick.
- */
-static bool is_untouched(const struct revert *revert, const struct revision *revision, const struct stat *have)
+bool revert_is_untouched(const struct revert *revert, const struct revision *revision, const struct stat *have)
 {
     const struct stat *want = &revision->want;
 
@@ -133,7 +129,7 @@ static int walk_file(struct revert *revert, struct revision *revision, bool brou
     held = revert_hold(revision, dir, name);
     if (held < 0 || fstat(held, &have) < 0)
         return revert_fail(revert, revision->path, NULL, held < 0 ? held : -errno);
-    if (is_untouched(revert, revision, &have))
+    if (revert_is_untouched(revert, revision, &have))
         return 0;
     if (have.st_nlink > 1 || revision->want.st_nlink > 1) {
         if (revert_has(revert->broken, have.st_ino))
