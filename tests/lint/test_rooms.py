@@ -28,8 +28,8 @@ ORDER = [
     "maintain/relocate",
     "check", "check/rebind", "check/store",
     "transfer/wire", "transfer/send", "transfer/receive",
-    "daemon/options", "daemon/system", "daemon/core", "daemon/caller", "daemon/past", "daemon/lookback",
-    "daemon/keeper", "daemon/live", "daemon/jobs", "daemon/control", "daemon/session", "daemon/branch", "daemon/main",
+    "daemon/options", "daemon/system", "daemon/core", "daemon/transport", "daemon/caller", "daemon/past",
+    "daemon/lookback", "daemon/keeper", "daemon/live", "daemon/jobs", "daemon/control", "daemon/session", "daemon/branch", "daemon/main",
 ]
 # The floor client is for programs outside: none of src/ uses it.
 FORBIDDEN = {floor.split("/")[0]: {"client"} for floor in ORDER if floor.split("/")[0] != "client"}

@@ -50,6 +50,7 @@ struct wb_past;
 struct wb_prune;
 struct wb_request;
 struct wb_thinning;
+struct wb_transport;
 
 /* The threads beside libfuse's own: they sync, keep the schedule and the timeline, and wait for signals. */
 struct wb_session_threads {
@@ -138,6 +139,7 @@ struct wb_session {
     pthread_mutex_t writing_back; /* of one request at a time, which waits for others (ops_attr.c) */
     struct wb_helper *helper;    /* helper.h; NULL: root's daemon does not serve yet, or it is not root's */
     struct fuse_session *fuse;
+    struct wb_transport *transport; /* transport.h; NULL: libfuse's own, by read(2) and write(2) */
     struct wb_session_threads threads;
 };
 

@@ -65,8 +65,9 @@ static const char help_text[] =
     "     auto_remount    mount again if the daemon dies (not with -f)\n"
     "     no_open         for mounts of one user: the kernel opens and lists without asking\n"
     "                     the daemon, so reading what it has cached costs no messages\n"
-    "     io_uring        with history=none: FUSE over io_uring, if kernel and libfuse\n"
-    "                     support it\n"
+    "     no_io_uring     exchange requests with the kernel by read and write, not by\n"
+    "                     io_uring, which is the default if the kernel offers it\n"
+    "     io_uring        refuse to mount if it does not\n"
     "     landlock        root's daemon can open files in SRC and the store only; vstore\n"
     "                     cannot move the store meanwhile\n"
     "     noseccomp       do not filter the system calls of root's daemon\n"
@@ -110,14 +111,13 @@ static const char *const dropped[] = {
 /* Words that libfuse or the kernel understands. */
 static const char *const passed[] = {
     "rw",       "async",   "sync",       "dirsync",
-    "symfollow", "nosymfollow", "auto_unmount", "io_uring",
+    "symfollow", "nosymfollow", "auto_unmount",
     NULL,
 };
 
 static const char *const dropped_prefixes[] = {"x-", "X-", "comment=", "user=", "uid=", "gid=", NULL};
 static const char *const passed_prefixes[] = {
-    "max_read=",     "io_uring_q_depth=", "context=", "fscontext=",
-    "defcontext=",   "rootcontext=",      "fsname=",  NULL,
+    "max_read=", "context=", "fscontext=", "defcontext=", "rootcontext=", "fsname=", NULL,
 };
 
 static bool begins_with_any(const char *word, const char *const *prefixes)
@@ -275,6 +275,11 @@ static int take_word(struct wb_options *options, const char *word, struct wb_err
         pass(options, word);
     } else if (strcmp(word, "auto_remount") == 0 || strcmp(word, "noauto_remount") == 0) {
         options->auto_remount = word[0] == 'a';
+    } else if (strcmp(word, "io_uring") == 0 || strcmp(word, "no_io_uring") == 0) {
+        options->io_uring = word[0] == 'i' ? WB_PERMIT_YES : WB_PERMIT_NO;
+    } else if (g_str_has_prefix(word, "io_uring_q_depth=")) {
+        return wb_error_set(why, -EINVAL, "%s: the number of buffers is no option any more (there are as many as "
+                            "requests need); leave it out", word);
     } else if (strcmp(word, "landlock") == 0 || strcmp(word, "nolandlock") == 0) {
         options->landlock = word[0] == 'l';
     } else if (strcmp(word, "seccomp") == 0 || strcmp(word, "noseccomp") == 0) {
@@ -339,7 +344,6 @@ static int check_no_open(const struct wb_options *options, struct wb_error *why)
                         : options->by_close                           ? "history=close"
                         : options->at                                 ? "at=TIME"
                         : options->branch                             ? "branch=DIR"
-                        : strstr(options->fuse->str, "io_uring")      ? "io_uring"
                                                                       : NULL;
     const char *reason = options->allow_other ? "it is for mounts of one user"
                          : options->by_close  ? "no message says when a file is closed"
@@ -359,12 +363,6 @@ static int check_moment(struct wb_options *options, struct wb_error *why)
 
     if (strchr(options->snapdir_name, options->at_sign))
         return wb_error_set(why, -EINVAL, SNAPDIR_IS_TIME, options->snapdir_name);
-    /* libfuse 3.18.3 submits replies of other threads than the ring's without a lock, and the kernel gives up the entry
-     * of a thread that has ended: requests after a look-back fail with ECANCELED, or never return. */
-    if (options->history && strstr(options->fuse->str, "io_uring"))
-        return wb_error_set(why, -EINVAL,
-                            "-o io_uring: with history, requests can remain without an answer (a fault of libfuse); "
-                            "leave io_uring out, or use it with history=none");
     if (options->by_close && options->lets_through)
         return wb_error_set(why, -EINVAL,
                             "history=close and onfull=continue exclude each other (gaps require "

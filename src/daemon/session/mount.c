@@ -16,6 +16,7 @@
 #include "daemon/system/mount_limits.h"
 #include "daemon/system/report.h"
 #include "daemon/system/seccomp.h"
+#include "daemon/transport/transport.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -62,6 +63,8 @@ int wb_mount_check(const struct wb_options *options, struct wb_error *why)
     int r;
 
     r = check_device(is_root, why);
+    if (r == 0 && options->io_uring == WB_PERMIT_YES)
+        r = wb_transport_check(why);
     if (r < 0 || is_root)
         return r;
     if (options->landlock)
@@ -155,6 +158,12 @@ static void release_stderr(int fd, int saved, char text[256])
     text[length > 0 ? length : 0] = '\0';
     close(fd);
     text[strcspn(text, "\n")] = '\0';
+}
+
+/* Requests that are in work at a time, and do not wait in a lane. */
+static unsigned worker_limit(const struct wb_session *session)
+{
+    return WB_WORKERS + (session->options->prunes ? WB_KEEPER_WAITERS : 0);
 }
 
 static int mount_at(struct wb_session *session, const char *point, struct wb_error *why)
@@ -283,6 +292,8 @@ int wb_mount(struct wb_session *session, struct wb_error *why)
         return wb_error_set(why, -EINVAL, "libfuse refuses the options \"%s\"", options);
     hold_signals(session);
     r = mount_session(session, why);
+    if (r == 0)
+        r = wb_transport_begin(session, worker_limit(session), why);
     if (r < 0)
         wb_unmount(session);
     else
@@ -325,8 +336,10 @@ void wb_unmount(struct wb_session *session)
         unmount_as_root(session);
     else
         fuse_session_unmount(session->fuse);
+    wb_transport_stop(session);
     fuse_session_destroy(session->fuse);
     session->fuse = NULL;
+    wb_transport_end(session);
 }
 
 int wb_mount_answers(const char *mountpoint)
@@ -402,11 +415,12 @@ static int serve_requests(struct wb_session *session)
     int r;
 
     if (config) {
-        fuse_loop_cfg_set_max_threads(config, WB_WORKERS + (session->options->prunes ? WB_KEEPER_WAITERS : 0));
+        fuse_loop_cfg_set_max_threads(config, worker_limit(session));
         /* A queue of its own for every worker, where the device may be opened once more. */
         fuse_loop_cfg_set_clone_fd(config, access("/dev/fuse", R_OK | W_OK) == 0);
     }
     r = fuse_session_loop_mt(session->fuse, config);
+    wb_transport_stop(session);
     if (config)
         fuse_loop_cfg_destroy(config);
     /* An unmount while a worker has a request in hand that it has not begun to read: for the kernel that one was

@@ -101,7 +101,7 @@ int wb_privileges_drop(const struct wb_session *session, struct wb_error *why)
                             "later, "
                             "with Landlock enabled",
                             session->mountpoint, strerror(-r));
-    r = options->noseccomp ? 0 : wb_seccomp_enter(strstr(options->fuse->str, "io_uring") != NULL);
+    r = options->noseccomp ? 0 : wb_seccomp_enter(session->transport != NULL);
     if (r < 0)
         wb_log_msg("system calls are not filtered: %s", strerror(-r));
     return 0;

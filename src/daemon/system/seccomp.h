@@ -15,7 +15,7 @@
 /* Sent to this process when a call was refused. To be blocked in all threads. */
 #define WB_SECCOMP_REFUSED SIGUSR2
 
-/* Needs no_new_privs or CAP_SYS_ADMIN. `io_uring`: libfuse talks to the kernel through it. 0 or -errno. */
+/* Needs no_new_privs or CAP_SYS_ADMIN. `io_uring`: requests may come through it. 0 or -errno. */
 int wb_seccomp_enter(bool io_uring);
 
 /* Reports the calls that were refused since the last time. */
