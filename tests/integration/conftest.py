@@ -25,7 +25,8 @@ sys.path.insert(0, os.path.dirname(__file__))
 pytest.register_assert_rewrite("mounts", "operations", "treestate", "history_model")
 
 # pylint: disable=wrong-import-position
-from mounts import BUILD, NOBODY, QUICK, Mount, Programs, is_sanitized, mounted_at, run
+from mounts import (BUILD, IO_URING, NOBODY, QUICK, TRANSPORT, Mount, Programs, io_uring_switched, is_sanitized,
+                    mounted_at, run)
 
 NO_MOUNT = bool(os.environ.get("WAYBACK_NO_MOUNT"))
 DAEMON = BUILD / "src/daemon/wayback"
@@ -67,6 +68,12 @@ def pytest_configure(config):
         return
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.exit("these tests need root and /dev/fuse (./run-tests --no-mount runs the rest)", 2)
+    if TRANSPORT == "io_uring":
+        if not IO_URING.exists():
+            pytest.exit("WAYBACK_TRANSPORT=io_uring: this kernel has no FUSE over io_uring", 2)
+        switched = io_uring_switched("Y")
+        switched.__enter__()  # pylint: disable=unnecessary-dunder-call
+        config.add_cleanup(lambda: switched.__exit__(None, None, None))
     enter_namespace()
     # With several workers, their master does it: it begins first and ends last.
     if not hasattr(config, "workerinput") and mtab_for_fusermount():

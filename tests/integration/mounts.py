@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 QUICK = bool(os.environ.get("WAYBACK_QUICK"))
+TRANSPORT = os.environ.get("WAYBACK_TRANSPORT", "")  # "io_uring": of all mounts that do not name one
 LANDLOCK = bool(os.environ.get("WAYBACK_LANDLOCK"))  # mounts of root's with -o landlock
 BUILD = Path(os.environ.get("WAYBACK_BUILD")
              or Path(__file__).resolve().parents[2] / "build").resolve()
@@ -207,6 +208,36 @@ def caches_kept():
         yield
 
 
+IO_URING = Path("/sys/module/fuse/parameters/enable_uring")  # shared by all on the machine
+IO_URING_LOCK = "/run/lock/wayback-test-io-uring"
+
+
+@contextlib.contextmanager
+def io_uring_switched(wanted):
+    """The kernel offers FUSE over io_uring ("Y") or not ("N") meanwhile; one setting at a time. The lock has what was set
+    before the first of several."""
+    with open(IO_URING_LOCK, "a+", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.seek(0)
+        before = lock.read() or IO_URING.read_text(encoding="ascii").strip()
+        lock.truncate(0)
+        lock.write(before)
+        lock.flush()
+        IO_URING.write_text(wanted, encoding="ascii")
+        if wanted == "Y":
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pass  # another one needs it still
+            else:
+                IO_URING.write_text(before, encoding="ascii")
+                lock.truncate(0)
+
+
 def mounted_at(path):
     """The type of the topmost mount at path, or None."""
     found = None
@@ -313,6 +344,9 @@ class Mount:
 
     def command(self, *extra):
         options = list(self.options) + list(extra) + (["landlock"] if LANDLOCK and not self.user else [])
+        # By default it depends on the machine.
+        if not any("io_uring" in option for option in options):
+            options.append("io_uring" if TRANSPORT == "io_uring" else "no_io_uring")
         command = self._as(self.user) + [str(self.programs.directory / "wayback"), "-f"]
         if options:
             command += ["-o", ",".join(options)]

@@ -212,16 +212,6 @@ def test_unknown_options_are_refused(maker):
         assert status == 2 and option.split("=", maxsplit=1)[0] in output, output
 
 
-def test_io_uring_is_for_mounts_without_history(maker):
-    """Replies of threads that look back can be lost there."""
-    for options in ("io_uring", "history=close,io_uring,io_uring_q_depth=4"):
-        status, output = maker.mount(options, start=False).refused()
-        assert status == 2 and "history=none" in output
-    mount = maker.mount("history=none", "io_uring")
-    (mount.path / "f").write_bytes(b"x")
-    assert (mount.source / "f").read_bytes() == b"x"
-
-
 @pytest.mark.parametrize("options", ["noatime", "nodev,nosuid", "noexec", "rw,relatime",
                                      "strictatime,nodiratime", "sync,dirsync", "acl,user_xattr",
                                      "noacl", "lazytime"])

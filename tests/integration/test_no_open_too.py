@@ -20,7 +20,7 @@ from test_walk import (fixture_walk_of, test_no_state_is_wrong_whatever_happened
                        test_nothing_is_refused_if_everything_was_recorded)
 from test_shares import test_a_synchronous_write_is_synced_before_it_returns, test_other_writes_are_not_synced  # noqa: F401
 
-EXCLUDED = ("history=close", "at=", "branch=", "io_uring")
+EXCLUDED = ("history=close", "at=", "branch=")
 
 
 @pytest.fixture(autouse=True)

@@ -143,6 +143,8 @@ static void print_mount(const struct status *status)
                                   store ? store : "");
         print_line("history", history);
     }
+    if (hello->io_uring)
+        print_line("kernel", "FUSE over io_uring");
 }
 
 /* The directory at or above `path` that can be mounted; g_free. NULL: there is none but the root. */
@@ -224,6 +226,7 @@ static void print_json(const struct status *status)
         if (mount->hello.moment > 0)
             wb_json_time(builder, "at", mount->hello.moment);
         wb_json_bool(builder, "below_mount", status->is_below);
+        wb_json_string(builder, "transport", mount->hello.io_uring ? "io_uring" : "/dev/fuse");
     } else if (status->tree) {
         wb_json_string(builder, "tree", status->tree);
     }

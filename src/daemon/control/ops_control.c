@@ -12,6 +12,7 @@
 #include "daemon/live/stage.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_node.h"
+#include "daemon/transport/transport.h"
 
 #include "wayback/when.h"
 #include <errno.h>
@@ -44,6 +45,7 @@ int wb_control_hello(const struct wb_request *request, struct wb_control *out)
     reply->moment = session->moment == WB_WHEN_PRESENT ? 0 : session->moment;
     reply->now = session->store ? wb_store_now(session->store) : wb_when_now();
     reply->no_handles = session->no_handles;
+    reply->io_uring = wb_transport_is_io_uring(session);
     reply->at_sign = (uint32_t)session->options->at_sign;
     reply->pid = keeper ? (uint32_t)getpid() : 0;
     reply->source_fd = keeper ? session->src_fd : -1;

@@ -29,7 +29,7 @@ static const int of_daemon[] = {
 };
 
 static const int for_io_uring[] = {
-    SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
+    SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_sched_setaffinity,
 };
 
 /* Of libfuse, by number: the kernel's header may be older. */

@@ -11,6 +11,7 @@
 #include <liburing.h>
 #include <poll.h>
 #include <semaphore.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -478,6 +479,23 @@ static bool await_request(struct server *server, struct entry *entry)
     return arrived;
 }
 
+/*
+ * On the CPU of the queue's callers, who wait meanwhile: to wake a thread on another CPU takes longer than most requests.
+ * A CPU that this process may not use, or that is offline, is left to the scheduler.
+ */
+static void run_beside_callers(unsigned processor)
+{
+    cpu_set_t *set = CPU_ALLOC(processor + 1);
+    size_t size = CPU_ALLOC_SIZE(processor + 1);
+
+    if (!set)
+        return;
+    CPU_ZERO_S(size, set);
+    CPU_SET_S(processor, size, set);
+    (void)sched_setaffinity(0, size, set);
+    CPU_FREE(set);
+}
+
 static void *run_server(void *data)
 {
     struct server *server = data;
@@ -485,6 +503,7 @@ static void *run_server(void *data)
     struct entry *entry = NULL;
 
     pthread_setname_np(pthread_self(), "fuse_ring");
+    run_beside_callers(queue->number);
     prepare_poll(&server->uring, queue->event);
     for (;;) {
         if (!entry)
