@@ -36,16 +36,5 @@ def programs(modes):
         fuse = BUILD / "subprojects/fuse3"
         command("c++", "-O2", "-std=c++17", "-D_FILE_OFFSET_BITS=64", "-DHAVE_LIBFUSE_PRIVATE_CONFIG_H",
                 f"-I{found.source}/include", f"-I{fuse}", f"-I{fuse}/include", "-o", found.passthrough,
-                found.source / "example/passthrough_hp.cc", fuse / "lib/libfuse3.a", "-lpthread", "-ldl",
-                *extra_libraries())
+                found.source / "example/passthrough_hp.cc", fuse / "lib/libfuse3.a", "-lpthread", "-ldl")
     return found
-
-
-def extra_libraries():
-    """The build options of the static libfuse."""
-    have = []
-    for name in ("liburing", "numa"):
-        flags = subprocess.run(["pkg-config", "--libs", name], text=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, check=False)
-        have += flags.stdout.split()
-    return have

@@ -57,7 +57,8 @@ def table_text(table):
         spread = max(s for _, s in row.values())
         lines.append(f"| {phase} | " + " | ".join(cells) + f" | {spread:.0%} | {cell(row, 'write', 'none')} | "
                      f"{cell(row, 'write', 'hp')} |")
-    for of, base in (("write", "none"), ("write", "hp"), ("none+uring", "hp")):
+    for of, base in (("write", "none"), ("write", "hp"), ("none+uring", "hp"),
+                     ("write+uring", "write"), ("write+uring", "hp")):
         ratios = [row[of][0] / row[base][0] for row in table.values() if of in row and base in row and row[base][0]]
         if ratios:
             lines.append(f"\nGeometric mean {of} / {base}: {geometric_mean(ratios):.3f}, largest {max(ratios):.2f}")

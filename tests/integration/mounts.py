@@ -212,20 +212,29 @@ IO_URING = Path("/sys/module/fuse/parameters/enable_uring")  # shared by all on 
 IO_URING_LOCK = "/run/lock/wayback-test-io-uring"
 
 
+def _switch_io_uring(lock, wanted):
+    """With the lock held exclusively. The lock file has what was set before the first of several."""
+    lock.seek(0)
+    before = lock.read() or IO_URING.read_text(encoding="ascii").strip()
+    lock.truncate(0)
+    lock.write(before)
+    lock.flush()
+    IO_URING.write_text(wanted, encoding="ascii")
+
+
 @contextlib.contextmanager
 def io_uring_switched(wanted):
-    """The kernel offers FUSE over io_uring ("Y") or not ("N") meanwhile; one setting at a time. The lock has what was set
-    before the first of several."""
+    """The kernel offers FUSE over io_uring ("Y", of any number at a time) or not ("N", one alone) meanwhile."""
     with open(IO_URING_LOCK, "a+", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.seek(0)
-        before = lock.read() or IO_URING.read_text(encoding="ascii").strip()
-        lock.truncate(0)
-        lock.write(before)
-        lock.flush()
-        IO_URING.write_text(wanted, encoding="ascii")
-        if wanted == "Y":
+        if wanted == "N":
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _switch_io_uring(lock, "N")
+        else:
             fcntl.flock(lock, fcntl.LOCK_SH)
+            while not os.fstat(lock.fileno()).st_size or IO_URING.read_text(encoding="ascii").strip() != "Y":
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                _switch_io_uring(lock, "Y")
+                fcntl.flock(lock, fcntl.LOCK_SH)
         try:
             yield
         finally:
@@ -234,7 +243,8 @@ def io_uring_switched(wanted):
             except BlockingIOError:
                 pass  # another one needs it still
             else:
-                IO_URING.write_text(before, encoding="ascii")
+                lock.seek(0)
+                IO_URING.write_text(lock.read(), encoding="ascii")
                 lock.truncate(0)
 
 

@@ -196,7 +196,7 @@ def test_without_the_kernels_offer(maker):
 def test_a_process_that_may_have_no_ring(maker):
     """As in many containers."""
     with io_uring_switched("N"):
-        IO_URING.write_text("Y", encoding="ascii")
+        IO_URING.write_text("Y", encoding="ascii")  # of this test alone
         before = REFUSED.read_text(encoding="ascii")
         REFUSED.write_text("2", encoding="ascii")
         try:
