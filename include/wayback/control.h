@@ -139,7 +139,7 @@ struct wb_control_hello {
     int64_t now;                      /* the present, to which relative times refer: at or after every recorded change,
                                          and therefore later than a wall clock that was set back */
     uint32_t at_sign;                 /* the mark in NAME@TIME (<wayback/at_name.h>); 0, from older daemons: '@' */
-    uint32_t io_uring;                /* 1: the kernel sends requests through io_uring; 0: they are read from /dev/fuse */
+    uint32_t io_uring;                /* 1: requests come through io_uring; 0: they are read from /dev/fuse */
 };
 
 #define WB_CONTROL_VERSIONS_COUNTED 1u /* reply to VERSIONS: `save` is filled in (not by older daemons) */

@@ -314,8 +314,8 @@ static void write_reply(struct wb_ring *ring, struct entry *entry, const struct 
     for (int i = 1; i < count; i++) {
         if (parts[i].iov_len > ring->payload - size) {
             if (!atomic_exchange(&ring->reported_long, true))
-                wb_log_msg("a reply of more than %zu bytes does not fit into a buffer of the kernel's ring; the request "
-                           "failed; please report this", ring->payload);
+                wb_log_msg("a reply of more than %zu bytes does not fit into its buffer; the request failed; please "
+                           "report this (the mount option no_io_uring avoids it)", ring->payload);
             out.error = -EIO;
             size = 0;
             break;
@@ -350,8 +350,8 @@ bool wb_ring_reply(struct wb_ring *ring, const struct iovec *parts, int count)
 /* ---- servers ------------------------------------------------------------------------------------- */
 
 /*
- * Passes the request to libfuse, in the form in which /dev/fuse has it: the headers are put directly before the payload.
- * True: the reply is there. False: the entry is no longer the caller's.
+ * Passes the request to libfuse, in the form in which /dev/fuse has it: the headers are put directly before the
+ * payload. True: the reply is there. False: the entry is no longer the caller's.
  */
 static bool serve(struct wb_ring *ring, struct entry *entry)
 {
@@ -480,8 +480,8 @@ static bool await_request(struct server *server, struct entry *entry)
 }
 
 /*
- * On the CPU of the queue's callers, who wait meanwhile: to wake a thread on another CPU takes longer than most requests.
- * A CPU that this process may not use, or that is offline, is left to the scheduler.
+ * On the CPU of the queue's callers, which wait meanwhile: to wake a thread on another CPU takes longer than most
+ * requests. If this process may not use that CPU, or if it is offline, the thread is left to the scheduler.
  */
 static void run_beside_callers(unsigned processor)
 {

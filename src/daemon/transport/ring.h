@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * FUSE over io_uring. The kernel has a queue for each CPU and sends each request to an entry of the queue of its caller's
- * CPU: two buffers of ours, which a command has registered. The reply is written to the same buffers, and the next
- * command commits it and makes the entry available again.
+ * FUSE over io_uring. The kernel has a queue for each CPU and sends each request to an entry of the queue of its
+ * caller's CPU: two buffers of ours, which a command has registered. The reply is written to the same buffers, and the
+ * next command commits it and makes the entry available again.
  *
- * A server thread has a ring of its own with at most one entry. It waits for a request there, serves it, and commits the
- * reply with the same system call by which it waits for the next request, so that a request costs one system call. No
- * thread uses the ring of another one.
+ * A server thread has a ring of its own with at most one entry. It waits for a request there, serves it, and commits
+ * the reply with the same system call by which it waits for the next request, so that a request costs one system call.
+ * No thread uses the ring of another one.
  *
  * An entry belongs to no ring: it is available in the ring whose command committed it. If the operation replies later,
  * from another thread, the server leaves the entry behind and is free. Once the reply is there, a server without an
@@ -16,7 +16,8 @@
  *
  * The dispatcher is a thread whose ring always has an available entry for each queue. It serves no request itself: a
  * request that it receives, because all servers of the queue are busy, goes to a server without an entry, or to a new
- * one. So the number of requests that wait for their replies is unlimited, as with /dev/fuse, and that of threads is not.
+ * one. So the number of requests that wait for their replies is unlimited, as with /dev/fuse, and that of threads is
+ * not.
  */
 
 #include "wayback/error.h"
@@ -37,8 +38,8 @@ int wb_ring_check(struct wb_error *why);
  */
 int wb_ring_new(struct wb_ring **ret, struct fuse_session *fuse, size_t payload, unsigned threads);
 
-/* Registers the first entries, after the reply to INIT has said that there are some: the kernel sends nothing else until
- * each queue has one. */
+/* Registers the first entries, after the reply to INIT has said that there are some: the kernel sends nothing else
+ * until each queue has one. */
 void wb_ring_start(struct wb_ring *ring);
 
 /* A reply in the form of writev(2). False: it belongs to no request of these rings. */
