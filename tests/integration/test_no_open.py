@@ -110,7 +110,7 @@ def requests(mount, work):
 # ---- the option ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("other", ["allow_other", "allow_root", "history=close", "io_uring,history=none"])
+@pytest.mark.parametrize("other", ["allow_other", "allow_root", "history=close"])
 def test_options_that_exclude_it(maker, other):
     status, output = maker.mount("no_open", other, start=False).refused()
     assert status == 2 and "no_open and" in output and "exclude each other" in output, output
