@@ -166,24 +166,23 @@ static int open_step(const struct wb_store *store, const GArray *chain, unsigned
 static int descend(const struct wb_store *store, const GArray *chain, int *ret_fd, unsigned *ret_wrong)
 {
     unsigned absent = 0, present = chain->len;
-    int r = open_step(store, chain, 0, ret_fd);
+    int error = open_step(store, chain, 0, ret_fd);
 
-    if (r != WB_ABSENT)
-        return r;
-    while (present - absent > 1) {
+    /* Another directory that has the name of one above may be closed to this process. */
+    while ((error == WB_ABSENT || error == -EACCES) && present - absent > 1) {
         _cleanup_close_ int fd = -1;
         unsigned middle = absent + (present - absent) / 2;
+        int r = open_step(store, chain, middle, &fd);
 
-        r = open_step(store, chain, middle, &fd);
-        if (r < 0)
-            return r;
-        if (r == 0)
+        if (r == 0) {
             present = middle;
-        else
+        } else {
             absent = middle;
+            error = r;
+        }
     }
     *ret_wrong = absent;
-    return WB_ABSENT;
+    return error;
 }
 
 /* ---- up the chain ------------------------------------------------------------------------------ */
@@ -341,8 +340,9 @@ static int search_newest(const struct wb_store *store, struct wb_catalog_places 
 }
 
 /*
- * With places that earlier searches read. One that they refuted may be right after another move, so if this finds
- * nothing, a new search decides. As search_newest.
+ * With places that earlier searches read. One that they refuted may be right after another move, and the way by one that
+ * is no longer right may be closed or too long: if this finds nothing, a new search decides (-EAGAIN). Else as
+ * search_newest.
  */
 static int search_known(const struct wb_store *store, struct wb_catalog_places *known, struct wb_object dir,
                         GArray *chain, int *ret_fd)
@@ -352,9 +352,9 @@ static int search_known(const struct wb_store *store, struct wb_catalog_places *
     if (r != 0)
         return r < 0 ? r : WB_ABSENT;
     r = search_newest(store, known, dir, chain, ret_fd);
-    if (r == -EAGAIN || r == -ENOENT || g_hash_table_size(known->by_object) > KNOWN_MAX)
+    if (r < 0 || g_hash_table_size(known->by_object) > KNOWN_MAX)
         g_hash_table_remove_all(known->by_object);
-    return r;
+    return r < 0 ? -EAGAIN : r;
 }
 
 static int search_anew(const struct wb_store *store, struct wb_object dir, GArray *chain, int *ret_fd)
@@ -435,7 +435,7 @@ static int search(const struct wb_store *store, struct wb_catalog_places *known,
     int r = known ? search_known(store, known, dir, chain, ret_fd) : -EAGAIN, buried;
 
     /* A search can miss a directory that moves meanwhile at both its places, once. */
-    for (int attempt = 0; attempt < 3 && (r == -EAGAIN || (known && attempt == 0 && r == -ENOENT)); attempt++)
+    for (int attempt = 0; attempt < 3 && r == -EAGAIN; attempt++)
         r = search_anew(store, dir, chain, ret_fd);
     if (r != -EAGAIN && r != -ENOENT)
         return r;

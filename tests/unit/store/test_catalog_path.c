@@ -3,6 +3,10 @@
 #include "capture/recovery/recover.h"
 #include "capture_ops.h"
 #include "store/object/catalog_path.h"
+#include <linux/capability.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define DIRS 16
 /* Catalogs that one look-up may open: a few for each directory on the way. */
@@ -256,6 +260,51 @@ START_TEST(a_hundred_thousand_renames)
 }
 END_TEST
 
+/* Closes a directory, also for root's process: that of a test, so nothing is given back. */
+static void close_directory(const char *path)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct none[2] = {0};
+
+    ck_assert_int_eq(fchmodat(tree.store->src_fd, path, 0, 0), 0);
+    ck_assert_int_eq(syscall(SYS_capset, &header, none), 0);
+}
+
+START_TEST(a_closed_directory_has_the_former_name)
+{
+    struct wb_object c;
+
+    make("a");
+    make("a/b");
+    make("a/b/c");
+    make("a/b/c/d");
+    c = tree_object(&tree, "a/b/c");
+    move("a", "z", 0);
+    make("a");
+    close_directory("a");
+    check_found("z/b/c", c);
+    fchmodat(tree.store->src_fd, "a", 0700, 0);
+}
+END_TEST
+
+START_TEST(the_known_place_is_closed)
+{
+    struct wb_object c;
+
+    make("a");
+    make("b");
+    make("b/c");
+    make("b/c/d");
+    c = tree_object(&tree, "b/c");
+    move("b/c", "a/c", 0);
+    check_found("a/c", c);
+    move("a/c", "b/c", 0);
+    close_directory("a");
+    check_found("b/c", c);
+    fchmodat(tree.store->src_fd, "a", 0700, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("catalog_path");
@@ -270,6 +319,8 @@ int main(void)
     tcase_add_test(tests, a_chain_turned_upside_down);
     tcase_add_test(tests, moves_that_failed_are_passed_over);
     tcase_add_test(tests, a_hundred_thousand_renames);
+    tcase_add_test(tests, a_closed_directory_has_the_former_name);
+    tcase_add_test(tests, the_known_place_is_closed);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
