@@ -4,13 +4,12 @@
 #include "base/cleanup.h"
 #include "format/object_key.h"
 #include "store/object/object_log.h"
+#include "wayback/held.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /*
@@ -115,17 +114,6 @@ static void take_names(const GArray *chain, unsigned *i, unsigned end, char path
     path[length] = '\0';
 }
 
-static int open_below(int fd, const char *path)
-{
-    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
-                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
-    int next = (int)syscall(SYS_openat2, fd, path, &how, sizeof(how));
-
-    if (next < 0 && (errno == ENOSYS || errno == EPERM))
-        next = openat(fd, path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return next < 0 ? -errno : next;
-}
-
 static bool is_elsewhere(int error)
 {
     return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EXDEV || error == -EAGAIN;
@@ -144,7 +132,7 @@ static int open_step(const struct wb_store *store, const GArray *chain, unsigned
         int next;
 
         take_names(chain, &i, end, path);
-        next = open_below(fd < 0 ? store->src_fd : fd, path);
+        next = wb_open_beneath(fd < 0 ? store->src_fd : fd, path, O_PATH | O_DIRECTORY | O_NOFOLLOW);
         r = MIN(next, 0);
         wb_close_fd(&fd);
         fd = next;

@@ -3,6 +3,7 @@
 #include "capture/recovery/recover.h"
 #include "capture_ops.h"
 #include "store/object/catalog_path.h"
+#include <errno.h>
 #include <linux/capability.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -29,8 +30,22 @@ int __wrap_wb_store_open_file(const struct wb_store *store, struct wb_object obj
     return __real_wb_store_open_file(store, object, file, flags);
 }
 
+static bool without_openat2;
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+    if (without_openat2 && number == SYS_openat2) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return __real_syscall(number, a, b, c, d, e, f);
+}
+
 static void setup(void)
 {
+    without_openat2 = false;
     tree_open(&tree);
     known = wb_catalog_places_new();
 }
@@ -287,6 +302,23 @@ START_TEST(a_closed_directory_has_the_former_name)
 }
 END_TEST
 
+/* Also where openat2(2) is missing, the path of a directory has no link. */
+START_TEST(a_link_has_the_former_name)
+{
+    struct wb_object c;
+
+    make("a");
+    make("a/b");
+    make("a/b/c");
+    c = tree_object(&tree, "a/b");
+    move("a", "z", 0);
+    ck_assert_int_eq(symlinkat("z", tree.store->src_fd, "a"), 0);
+    check_found("z/b", c);
+    without_openat2 = true;
+    check_found("z/b", c);
+}
+END_TEST
+
 START_TEST(the_known_place_is_closed)
 {
     struct wb_object c;
@@ -319,6 +351,7 @@ int main(void)
     tcase_add_test(tests, a_chain_turned_upside_down);
     tcase_add_test(tests, moves_that_failed_are_passed_over);
     tcase_add_test(tests, a_hundred_thousand_renames);
+    tcase_add_test(tests, a_link_has_the_former_name);
     tcase_add_test(tests, a_closed_directory_has_the_former_name);
     tcase_add_test(tests, the_known_place_is_closed);
     suite_add_tcase(suite, tests);
