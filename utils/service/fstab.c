@@ -18,14 +18,21 @@ static void unref_fs(struct libmnt_fs **fs)
 /*
  * The fields of a line as mount(8) reads them; mnt_unref_fs. NULL: a comment, or malformed. libmount could edit the
  * whole file, but it writes all lines anew: with one blank between fields, without comments behind them, and without
- * malformed ones.
+ * malformed ones. It sees four fields: it refuses words behind them, where systemd mounts the line all the same.
  */
 static struct libmnt_fs *parse(const char *line)
 {
-    FILE *stream = *line ? fmemopen((char *)line, strlen(line), "re") : NULL;
-    struct libmnt_table *table = stream ? mnt_new_table() : NULL;
+    const char *end = line;
+    FILE *stream;
+    struct libmnt_table *table;
     struct libmnt_fs *fs = NULL;
 
+    for (int i = 0; i < 4; i++) {
+        end += strspn(end, " \t");
+        end += strcspn(end, " \t");
+    }
+    stream = end > line ? fmemopen((char *)line, (size_t)(end - line), "re") : NULL;
+    table = stream ? mnt_new_table() : NULL;
     if (table && mnt_table_parse_stream(table, stream, "/") == 0 && mnt_table_first_fs(table, &fs) == 0) {
         /* A line that looks like one of mountinfo is read as such. */
         if (mnt_fs_is_kernel(fs))

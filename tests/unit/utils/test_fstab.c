@@ -60,7 +60,6 @@ static const char *const others[] = {
     "/srv/tree/x /srv/tree/x wayback rw 0 0\n",
     "#/srv/tree /srv/tree wayback rw 0 0\n",
     "/srv/tree /srv/tree wayback\n/srv/tree /srv/tree\n/srv/tree\n",
-    "/srv/tree /srv/tree wayback rw x 0\n",
     "/srv\\ tree /srv\\04 wayback rw 0 0\n\\\n\\0\n\\04\n",
     "22 21 0:44 /srv/tree /srv/tree rw - wayback /srv/tree rw\n",
     "SRC=/srv/tree TARGET=/srv/tree ROOT=/ OPTS=rw\n",
@@ -100,6 +99,25 @@ START_TEST(lines_by_hand)
 }
 END_TEST
 
+/* systemd-fstab-generator(8) mounts them, so they are ours. */
+static const char *const with_words_behind[] = {
+    "/srv/tree /srv/tree wayback ro # by hand", "/srv/tree /srv/tree wayback ro x 0",
+    "/srv/tree /srv/tree wayback ro 0 # by hand", "/srv/tree /srv/tree wayback ro 0 0# by hand",
+};
+
+START_TEST(words_behind_the_options)
+{
+    g_autofree char *options = NULL, *without = NULL;
+
+    write_text(with_words_behind[_i]);
+    options = wb_fstab_options(path, "/srv/tree");
+    ck_assert_ptr_nonnull(options);
+    ck_assert_str_eq(options, "ro");
+    without = wb_fstab_edit(with_words_behind[_i], "/srv/tree", NULL);
+    ck_assert_str_eq(without, "");
+}
+END_TEST
+
 START_TEST(a_long_line)
 {
     enum { LENGTH = 1 << 20 };
@@ -126,6 +144,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_line_is_found_again, 0, G_N_ELEMENTS(directories));
     tcase_add_loop_test(tcase, all_other_lines_stay, 0, G_N_ELEMENTS(others));
     tcase_add_test(tcase, lines_by_hand);
+    tcase_add_loop_test(tcase, words_behind_the_options, 0, G_N_ELEMENTS(with_words_behind));
     tcase_add_test(tcase, a_long_line);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_ENV);
