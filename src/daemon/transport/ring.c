@@ -27,9 +27,8 @@
 #define SERVER_DEPTH 4
 #define DISPATCHER_DEPTH 64
 
-/* Servers of a queue that wait for the kernel do not count as busy, and have no time for what the dispatcher got: then
- * one more is started, up to so many times the busy ones. */
-#define IDLE_FACTOR 4
+/* Servers of a queue beside the busy ones: each waits for the kernel with an entry, or for a reply to commit. */
+#define IDLE_MAX 24
 
 /* Marks in completions what is no entry. */
 #define EVENT UINT64_C(1)
@@ -40,9 +39,16 @@ enum reply {
     REPLY_THERE,    /* another thread has written the reply */
 };
 
+enum job {
+    JOB_SERVE, /* the entry has a request */
+    JOB_SEND,  /* its next command is to be sent: it commits a reply, or registers a new entry */
+};
+
 struct entry {
     struct entry *next;     /* of all entries, which live as long as the rings */
     struct entry *next_job; /* in a list of jobs */
+    enum job job;
+    bool counted;           /* in queue->available, though no ring has it yet */
     unsigned queue;
     unsigned command;       /* the last one: WB_WIRE_REGISTER, WB_WIRE_COMMIT_AND_FETCH */
     _Atomic uint64_t unique; /* of the request without a reply; 0: there is none */
@@ -63,18 +69,20 @@ struct queue {
     unsigned number;
     pthread_mutex_t lock;
     pthread_cond_t work;
-    struct jobs jobs;      /* requests to be served, and replies to be committed */
-    atomic_uint waiting;   /* how many */
+    struct jobs jobs;
+    unsigned job_count;
+    atomic_uint waiting;   /* those for which no server was called */
     unsigned servers, resting, called; /* called: of those that rest, so many were woken and have not run yet */
-    atomic_uint idle;      /* servers that wait for the kernel with an entry available */
-    int event;             /* eventfd: jobs for these */
-    unsigned reserve;      /* entries that are available in the dispatcher's ring; the dispatcher's alone */
+    atomic_uint busy;      /* servers that serve a request */
+    atomic_int available;  /* entries that wait for a request, in the rings of servers and of the dispatcher */
+    int event;             /* eventfd: there are jobs for servers that wait for the kernel */
 };
 
 struct server {
     struct server *next;
     pthread_t thread;
     struct queue *queue;
+    struct entry *first; /* the job for which it was started, or NULL */
     struct io_uring uring;
 };
 
@@ -88,7 +96,7 @@ struct wb_ring {
     struct entry *_Atomic entries;
     pthread_mutex_t lock;      /* of servers, and of commits */
     struct server *servers;
-    struct jobs commits;       /* for the dispatcher */
+    struct jobs commits;       /* entries whose next command the dispatcher sends */
     int event;                 /* wakes the dispatcher */
     pthread_t dispatcher;
     bool dispatches;
@@ -228,12 +236,6 @@ static void prepare(struct io_uring *uring, struct entry *entry)
     memcpy(sqe->cmd, &command, sizeof(command));
 }
 
-static void prepare_commit(struct io_uring *uring, struct entry *entry)
-{
-    entry->command = WB_WIRE_COMMIT_AND_FETCH;
-    prepare(uring, entry);
-}
-
 static void prepare_poll(struct io_uring *uring, int event)
 {
     struct io_uring_sqe *sqe = next_sqe(uring);
@@ -261,6 +263,7 @@ static enum completion complete(struct wb_ring *ring, struct io_uring *uring, st
 {
     if (result == 0) {
         entry->commit_id = entry->header->commit_id;
+        entry->command = WB_WIRE_COMMIT_AND_FETCH; /* the next one */
         return REQUEST;
     }
     if (result == -EAGAIN || result == -EINTR) {
@@ -283,6 +286,41 @@ static struct entry *find_entry(struct wb_ring *ring, uint64_t unique)
     return entry;
 }
 
+/* With queue->lock held, after a change of what it counts. */
+static void count_waiting(struct queue *queue)
+{
+    atomic_store(&queue->waiting, queue->job_count - MIN(queue->job_count, queue->called));
+}
+
+/* With queue->lock held: for a server. */
+static void add_job(struct queue *queue, struct entry *entry, enum job job)
+{
+    entry->job = job;
+    jobs_add(&queue->jobs, entry);
+    queue->job_count++;
+    count_waiting(queue);
+}
+
+/* With queue->lock held: the job is for a server that rests. False: none does. */
+static bool call_server(struct queue *queue, struct entry *entry, enum job job)
+{
+    if (queue->resting == queue->called)
+        return false;
+    queue->called++;
+    add_job(queue, entry, job);
+    pthread_cond_signal(&queue->work);
+    return true;
+}
+
+/* The dispatcher sends its next command. */
+static void pass_to_dispatcher(struct wb_ring *ring, struct entry *entry)
+{
+    pthread_mutex_lock(&ring->lock);
+    jobs_add(&ring->commits, entry);
+    pthread_mutex_unlock(&ring->lock);
+    signal_event(ring->event);
+}
+
 /* A reply is ready, and its server has gone on. */
 static void hand_over(struct wb_ring *ring, struct entry *entry)
 {
@@ -290,20 +328,10 @@ static void hand_over(struct wb_ring *ring, struct entry *entry)
     bool taken;
 
     pthread_mutex_lock(&queue->lock);
-    taken = queue->resting > queue->called;
-    if (taken) {
-        jobs_add(&queue->jobs, entry);
-        atomic_fetch_add(&queue->waiting, 1);
-        queue->called++;
-        pthread_cond_signal(&queue->work);
-    }
+    taken = call_server(queue, entry, JOB_SEND);
     pthread_mutex_unlock(&queue->lock);
-    if (taken)
-        return;
-    pthread_mutex_lock(&ring->lock);
-    jobs_add(&ring->commits, entry);
-    pthread_mutex_unlock(&ring->lock);
-    signal_event(ring->event);
+    if (!taken)
+        pass_to_dispatcher(ring, entry);
 }
 
 static void write_reply(struct wb_ring *ring, struct entry *entry, const struct iovec *parts, int count)
@@ -380,23 +408,14 @@ static bool serve(struct wb_ring *ring, struct entry *entry)
     return entry->replied || !atomic_compare_exchange_strong(&entry->reply, &none, REPLY_DEFERRED);
 }
 
-/* Commits without waiting, by the dispatcher. */
-static void pass_to_dispatcher(struct wb_ring *ring, struct entry *entry)
-{
-    pthread_mutex_lock(&ring->lock);
-    jobs_add(&ring->commits, entry);
-    pthread_mutex_unlock(&ring->lock);
-    signal_event(ring->event);
-}
-
 static struct entry *take_job(struct queue *queue)
 {
     struct entry *entry;
 
     pthread_mutex_lock(&queue->lock);
     entry = jobs_take(&queue->jobs);
-    if (entry)
-        atomic_fetch_sub(&queue->waiting, 1);
+    queue->job_count -= entry != NULL;
+    count_waiting(queue);
     pthread_mutex_unlock(&queue->lock);
     return entry;
 }
@@ -414,16 +433,10 @@ static struct entry *wait_for_job(struct queue *queue)
         if (queue->called > 0)
             queue->called--;
     }
-    if (entry)
-        atomic_fetch_sub(&queue->waiting, 1);
+    queue->job_count -= entry != NULL;
+    count_waiting(queue);
     pthread_mutex_unlock(&queue->lock);
     return entry;
-}
-
-/* Whether the job is a request; else it is a reply to be committed. */
-static bool is_request(const struct entry *entry)
-{
-    return atomic_load(&entry->reply) != REPLY_THERE;
 }
 
 /* The dispatcher has more requests than servers: this one has an entry of its own, and serves one beside. */
@@ -433,29 +446,33 @@ static void help_out(struct queue *queue)
 
     clear_event(queue->event);
     while (!atomic_load(&queue->ring->stop) && (job = take_job(queue)))
-        if (!is_request(job) || serve(queue->ring, job))
+        if (job->job == JOB_SEND || serve(queue->ring, job))
             pass_to_dispatcher(queue->ring, job);
 }
 
-/*
- * Waits in the server's ring, in which `entry` has been prepared. Returns true if it has a request; false at the end.
- */
+/* The entry is about to wait for a request. */
+static void count_available(struct queue *queue, struct entry *entry)
+{
+    if (!entry->counted)
+        atomic_fetch_add(&queue->available, 1);
+    entry->counted = false;
+}
+
+/* Waits in the server's ring, in which `entry` has been prepared. True: it has a request. False: the end. */
 static bool await_request(struct server *server, struct entry *entry)
 {
     struct queue *queue = server->queue;
     bool event = false, arrived = false, gone = false;
 
+    count_available(queue, entry);
     while (!arrived && !gone && !atomic_load(&queue->ring->stop)) {
         struct io_uring_cqe *cqe;
         unsigned head, count = 0;
-        int r;
+        int r = io_uring_submit_and_wait(&server->uring, 1);
 
-        atomic_fetch_add(&queue->idle, 1);
-        r = io_uring_submit_and_wait(&server->uring, 1);
-        atomic_fetch_sub(&queue->idle, 1);
         if (r < 0 && r != -EINTR && r != -EAGAIN && r != -EBUSY) {
             fail(queue->ring, "wait", r);
-            return false;
+            break;
         }
         io_uring_for_each_cqe(&server->uring, head, cqe) {
             enum completion completion;
@@ -476,6 +493,7 @@ static bool await_request(struct server *server, struct entry *entry)
             prepare_poll(&server->uring, queue->event);
         event = false;
     }
+    atomic_fetch_sub(&queue->available, 1);
     return arrived;
 }
 
@@ -496,42 +514,10 @@ static void run_beside_callers(unsigned processor)
     CPU_FREE(set);
 }
 
-static void *run_server(void *data)
-{
-    struct server *server = data;
-    struct queue *queue = server->queue;
-    struct entry *entry = NULL;
+static void *run_server(void *data);
 
-    pthread_setname_np(pthread_self(), "fuse_ring");
-    run_beside_callers(queue->number);
-    prepare_poll(&server->uring, queue->event);
-    for (;;) {
-        if (!entry)
-            entry = wait_for_job(queue);
-        if (!entry)
-            break;
-        if (is_request(entry) && !serve(queue->ring, entry)) {
-            entry = NULL;
-            continue;
-        }
-        /* No server is free for a request that the dispatcher got: this one is. */
-        if (atomic_load_explicit(&queue->waiting, memory_order_relaxed) > 0) {
-            pass_to_dispatcher(queue->ring, entry);
-            entry = NULL;
-            continue;
-        }
-        prepare_commit(&server->uring, entry);
-        if (!await_request(server, entry))
-            entry = NULL;
-        else
-            atomic_store_explicit(&entry->reply, REPLY_NONE, memory_order_relaxed);
-    }
-    io_uring_queue_exit(&server->uring);
-    return NULL;
-}
-
-/* With queue->lock held. 0 or -errno. */
-static int start_server(struct queue *queue)
+/* With queue->lock held: for a job that is in no list. 0 or -errno. */
+static int start_server(struct queue *queue, struct entry *first)
 {
     struct wb_ring *ring = queue->ring;
     struct server *server = g_try_new0(struct server, 1);
@@ -540,6 +526,7 @@ static int start_server(struct queue *queue)
     if (!server)
         return -ENOMEM;
     server->queue = queue;
+    server->first = first;
     r = uring_init(&server->uring, SERVER_DEPTH, fuse_session_fd(ring->fuse));
     if (r < 0) {
         g_free(server);
@@ -559,49 +546,111 @@ static int start_server(struct queue *queue)
     return 0;
 }
 
+/*
+ * A request was taken, and no entry waits for the next one: another server gets one. Not if as many are busy as may be:
+ * then the kernel keeps requests until one of these commits.
+ */
+static void keep_available(struct queue *queue)
+{
+    struct wb_ring *ring = queue->ring;
+    struct entry *entry;
+
+    pthread_mutex_lock(&queue->lock);
+    if (atomic_load(&queue->available) <= 0 && atomic_load(&queue->busy) < ring->threads &&
+        (queue->resting > queue->called || queue->servers < ring->threads + IDLE_MAX)) {
+        entry = entry_new(ring, queue->number);
+        if (entry) {
+            entry->job = JOB_SEND;
+            entry->counted = true;
+            atomic_fetch_add(&queue->available, 1);
+        }
+        if (entry && !call_server(queue, entry, JOB_SEND) && start_server(queue, entry) < 0)
+            pass_to_dispatcher(ring, entry);
+    }
+    pthread_mutex_unlock(&queue->lock);
+}
+
+/*
+ * Serves the request of *entry. True: its reply is to be committed. False: the reply comes later, and *entry is a new
+ * one, to be registered, or NULL if others wait for requests.
+ */
+static bool serve_one(struct queue *queue, struct entry **entry)
+{
+    bool replied;
+
+    atomic_fetch_add(&queue->busy, 1);
+    if (atomic_load(&queue->available) <= 0)
+        keep_available(queue);
+    replied = serve(queue->ring, *entry);
+    atomic_fetch_sub(&queue->busy, 1);
+    if (replied)
+        return true;
+    *entry = atomic_load(&queue->available) <= 0 ? entry_new(queue->ring, queue->number) : NULL;
+    if (*entry)
+        (*entry)->job = JOB_SEND;
+    return false;
+}
+
+static void *run_server(void *data)
+{
+    struct server *server = data;
+    struct queue *queue = server->queue;
+    struct entry *entry = server->first;
+
+    pthread_setname_np(pthread_self(), "fuse_ring");
+    run_beside_callers(queue->number);
+    prepare_poll(&server->uring, queue->event);
+    while (entry || (entry = wait_for_job(queue))) {
+        if (entry->job == JOB_SERVE && !serve_one(queue, &entry))
+            continue;
+        /* No server is free for a job: this one is. */
+        if (atomic_load_explicit(&queue->waiting, memory_order_relaxed) > 0) {
+            pass_to_dispatcher(queue->ring, entry);
+            entry = NULL;
+            continue;
+        }
+        prepare(&server->uring, entry);
+        if (await_request(server, entry))
+            entry->job = JOB_SERVE;
+        else
+            entry = NULL;
+    }
+    io_uring_queue_exit(&server->uring);
+    return NULL;
+}
+
 /* ---- the dispatcher ------------------------------------------------------------------------------ */
 
 static void dispatch(struct wb_ring *ring, struct entry *entry)
 {
     struct queue *queue = &ring->queues[entry->queue];
-    unsigned busy;
     int r = 0;
 
-    atomic_store(&entry->reply, REPLY_NONE);
+    entry->job = JOB_SERVE;
     pthread_mutex_lock(&queue->lock);
-    jobs_add(&queue->jobs, entry);
-    atomic_fetch_add(&queue->waiting, 1);
-    busy = queue->servers - MIN(queue->servers, atomic_load(&queue->idle));
-    if (queue->resting > queue->called) {
-        queue->called++;
-        pthread_cond_signal(&queue->work);
-    } else {
-        if (busy < ring->threads && queue->servers < IDLE_FACTOR * ring->threads)
-            r = start_server(queue);
-        else
-            r = -EBUSY;
-        /* Those that wait for the kernel, and those that come to wait for it; the others look for jobs themselves. */
-        if (r < 0)
+    if (!call_server(queue, entry, JOB_SERVE)) {
+        r = -EBUSY;
+        if (atomic_load(&queue->busy) < ring->threads && queue->servers < ring->threads + IDLE_MAX)
+            r = start_server(queue, entry);
+        /* For those that wait for the kernel, now or later; the others look for jobs themselves. */
+        if (r < 0) {
+            add_job(queue, entry, JOB_SERVE);
             signal_event(queue->event);
+        }
+        r = queue->servers == 0 ? r : 0;
     }
-    r = r < 0 && queue->servers == 0 ? r : 0;
     pthread_mutex_unlock(&queue->lock);
     if (r < 0)
         fail(ring, "start of a thread", r);
 }
 
-/* So that the kernel has an entry for the next request, whatever the servers do. */
-static void keep_reserve(struct wb_ring *ring, unsigned queue)
+static void send_command(struct wb_ring *ring, struct entry *entry)
 {
-    struct entry *entry = ring->queues[queue].reserve == 0 ? entry_new(ring, queue) : NULL;
-
-    if (!entry)
-        return;
-    ring->queues[queue].reserve++;
+    count_available(&ring->queues[entry->queue], entry);
     prepare(&ring->uring, entry);
 }
 
-static void commit_all(struct wb_ring *ring)
+static void send_commands(struct wb_ring *ring)
 {
     struct entry *entry;
 
@@ -609,10 +658,8 @@ static void commit_all(struct wb_ring *ring)
         pthread_mutex_lock(&ring->lock);
         entry = jobs_take(&ring->commits);
         pthread_mutex_unlock(&ring->lock);
-        if (entry) {
-            ring->queues[entry->queue].reserve++;
-            prepare_commit(&ring->uring, entry);
-        }
+        if (entry)
+            send_command(ring, entry);
     } while (entry);
 }
 
@@ -622,19 +669,18 @@ static void take_completion(struct wb_ring *ring, struct io_uring_cqe *cqe)
 
     if (cqe->user_data == EVENT) {
         clear_event(ring->event);
-        commit_all(ring);
+        send_commands(ring);
         prepare_poll(&ring->uring, ring->event);
         return;
     }
     entry = io_uring_cqe_get_data(cqe);
     switch (complete(ring, &ring->uring, entry, cqe->res)) {
     case REQUEST:
-        ring->queues[entry->queue].reserve--;
-        keep_reserve(ring, entry->queue);
+        atomic_fetch_sub(&ring->queues[entry->queue].available, 1);
         dispatch(ring, entry);
         break;
     case GONE:
-        ring->queues[entry->queue].reserve--;
+        atomic_fetch_sub(&ring->queues[entry->queue].available, 1);
         break;
     case AGAIN:
         break;
@@ -649,8 +695,8 @@ static void *run_dispatcher(void *data)
     while (sem_wait(&ring->start) < 0 && errno == EINTR)
         ;
     prepare_poll(&ring->uring, ring->event);
-    for (unsigned i = 0; i < ring->queue_count && !atomic_load(&ring->stop); i++)
-        keep_reserve(ring, i);
+    for (struct entry *entry = atomic_load(&ring->entries); entry && !atomic_load(&ring->stop); entry = entry->next)
+        send_command(ring, entry);
     while (!atomic_load(&ring->stop)) {
         struct io_uring_cqe *cqe;
         int r = io_uring_submit_and_wait(&ring->uring, 1);
@@ -756,6 +802,8 @@ int wb_ring_new(struct wb_ring **ret, struct fuse_session *fuse, size_t payload,
     for (unsigned i = 0; i < ring->queue_count; i++)
         queue_init(ring, i);
     r = ring->queues ? make_events(ring) : -ENOMEM;
+    for (unsigned i = 0; r == 0 && i < count; i++)
+        r = entry_new(ring, i) ? 0 : -ENOMEM;
     if (r == 0)
         r = uring_init(&ring->uring, DISPATCHER_DEPTH, fuse_session_fd(fuse));
     if (r == 0) {
