@@ -403,6 +403,31 @@ def test_requests_that_block_their_thread(maker, hold):
     assert {end_of_child(child) for child in children} == {0}
 
 
+def test_look_backs_beside_blocked_threads(maker, hold):
+    """With as many requests in work as may be; then a look-back leaves nobody behind that waits for requests."""
+    mount = maker.mount("allow_other", "io_uring")
+    path, other = mount.path / "f", mount.path / "d/g"
+    other.parent.mkdir()
+    path.write_bytes(b"old")
+    when = moment()
+    path.write_bytes(b"new")
+
+    def sync(number):
+        with open(mount.path / f"d/s{number}", "wb", buffering=0) as stream:
+            os.fsync(stream)
+        return 0
+
+    with hold("syncs"), hold("looks"):
+        children = [on_processor(processor(), lambda i=i: sync(i)) for i in range(WORKERS - 1)]
+        wait_until(lambda: all(waits_for_daemon(child) for child in children))
+        for i in range(3 * WORKERS):
+            children.append(looking_back(path, when + i))
+            wait_until(lambda: waits_for_daemon(children[-1]))
+            child = on_processor(processor(), lambda i=i: error_of(lambda: other.write_bytes(b"%d" % i)))
+            assert end_of_child(child) == 0
+    assert {end_of_child(child) for child in children} == {0}
+
+
 def test_many_that_follow(mount):
     """vlog --follow in larger number than there are threads; each prints the change."""
     (mount.path / "f").write_bytes(b"x")
