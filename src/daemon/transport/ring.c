@@ -30,6 +30,17 @@
 /* Servers of a queue beside the busy ones: each waits for the kernel with an entry, or for a reply to commit. */
 #define IDLE_MAX 24
 
+/*
+ * Entries of a queue. A request that comes while none is available waits in the kernel until one is committed: a command
+ * that registers a new one does not make the kernel look for it (Linux 6.14 to 6.18). And if all those in use wait for
+ * look-backs, that takes long. So there are more than are needed, and more are registered before they run out.
+ */
+#define ENTRIES_MIN 16
+#define ENTRIES 64          /* at first, on up to 32 CPUs */
+#define ENTRIES_OF_ALL 2048
+#define ENTRIES_MORE 32
+#define AVAILABLE_MIN 16
+
 /* Marks in completions what is no entry. */
 #define EVENT UINT64_C(1)
 
@@ -48,7 +59,6 @@ struct entry {
     struct entry *next;     /* of all entries, which live as long as the rings */
     struct entry *next_job; /* in a list of jobs */
     enum job job;
-    bool counted;           /* in queue->available, though no ring has it yet */
     unsigned queue;
     unsigned command;       /* the last one: WB_WIRE_REGISTER, WB_WIRE_COMMIT_AND_FETCH */
     _Atomic uint64_t unique; /* of the request without a reply; 0: there is none */
@@ -75,6 +85,7 @@ struct queue {
     unsigned servers, resting, called; /* called: of those that rest, so many were woken and have not run yet */
     atomic_uint busy;      /* servers that serve a request */
     atomic_int available;  /* entries that wait for a request, in the rings of servers and of the dispatcher */
+    atomic_bool wants_entries;
     int event;             /* eventfd: there are jobs for servers that wait for the kernel */
 };
 
@@ -450,21 +461,13 @@ static void help_out(struct queue *queue)
             pass_to_dispatcher(queue->ring, job);
 }
 
-/* The entry is about to wait for a request. */
-static void count_available(struct queue *queue, struct entry *entry)
-{
-    if (!entry->counted)
-        atomic_fetch_add(&queue->available, 1);
-    entry->counted = false;
-}
-
 /* Waits in the server's ring, in which `entry` has been prepared. True: it has a request. False: the end. */
 static bool await_request(struct server *server, struct entry *entry)
 {
     struct queue *queue = server->queue;
     bool event = false, arrived = false, gone = false;
 
-    count_available(queue, entry);
+    atomic_fetch_add(&queue->available, 1);
     while (!arrived && !gone && !atomic_load(&queue->ring->stop)) {
         struct io_uring_cqe *cqe;
         unsigned head, count = 0;
@@ -514,7 +517,55 @@ static void run_beside_callers(unsigned processor)
     CPU_FREE(set);
 }
 
-static void *run_server(void *data);
+/* Few entries of the queue wait for requests: the dispatcher registers more. */
+static void want_entries(struct queue *queue)
+{
+    if (!atomic_exchange(&queue->wants_entries, true))
+        signal_event(queue->ring->event);
+}
+
+/* Serves the request of the entry. True: its reply is to be committed. False: the reply comes later. */
+static bool serve_counted(struct queue *queue, struct entry *entry)
+{
+    bool replied;
+
+    atomic_fetch_add(&queue->busy, 1);
+    if (atomic_load(&queue->available) < AVAILABLE_MIN)
+        want_entries(queue);
+    replied = serve(queue->ring, entry);
+    atomic_fetch_sub(&queue->busy, 1);
+    return replied;
+}
+
+static void *run_server(void *data)
+{
+    struct server *server = data;
+    struct queue *queue = server->queue;
+    struct entry *entry = server->first;
+
+    pthread_setname_np(pthread_self(), "fuse_ring");
+    run_beside_callers(queue->number);
+    prepare_poll(&server->uring, queue->event);
+    while (entry || (entry = wait_for_job(queue))) {
+        if (entry->job == JOB_SERVE && !serve_counted(queue, entry)) {
+            entry = NULL;
+            continue;
+        }
+        /* No server is free for a job: this one is. */
+        if (atomic_load_explicit(&queue->waiting, memory_order_relaxed) > 0) {
+            pass_to_dispatcher(queue->ring, entry);
+            entry = NULL;
+            continue;
+        }
+        prepare(&server->uring, entry);
+        if (await_request(server, entry))
+            entry->job = JOB_SERVE;
+        else
+            entry = NULL;
+    }
+    io_uring_queue_exit(&server->uring);
+    return NULL;
+}
 
 /* With queue->lock held: for a job that is in no list. 0 or -errno. */
 static int start_server(struct queue *queue, struct entry *first)
@@ -546,79 +597,6 @@ static int start_server(struct queue *queue, struct entry *first)
     return 0;
 }
 
-/*
- * A request was taken, and no entry waits for the next one: another server gets one. Not if as many are busy as may be:
- * then the kernel keeps requests until one of these commits.
- */
-static void keep_available(struct queue *queue)
-{
-    struct wb_ring *ring = queue->ring;
-    struct entry *entry;
-
-    pthread_mutex_lock(&queue->lock);
-    if (atomic_load(&queue->available) <= 0 && atomic_load(&queue->busy) < ring->threads &&
-        (queue->resting > queue->called || queue->servers < ring->threads + IDLE_MAX)) {
-        entry = entry_new(ring, queue->number);
-        if (entry) {
-            entry->job = JOB_SEND;
-            entry->counted = true;
-            atomic_fetch_add(&queue->available, 1);
-        }
-        if (entry && !call_server(queue, entry, JOB_SEND) && start_server(queue, entry) < 0)
-            pass_to_dispatcher(ring, entry);
-    }
-    pthread_mutex_unlock(&queue->lock);
-}
-
-/*
- * Serves the request of *entry. True: its reply is to be committed. False: the reply comes later, and *entry is a new
- * one, to be registered, or NULL if others wait for requests.
- */
-static bool serve_one(struct queue *queue, struct entry **entry)
-{
-    bool replied;
-
-    atomic_fetch_add(&queue->busy, 1);
-    if (atomic_load(&queue->available) <= 0)
-        keep_available(queue);
-    replied = serve(queue->ring, *entry);
-    atomic_fetch_sub(&queue->busy, 1);
-    if (replied)
-        return true;
-    *entry = atomic_load(&queue->available) <= 0 ? entry_new(queue->ring, queue->number) : NULL;
-    if (*entry)
-        (*entry)->job = JOB_SEND;
-    return false;
-}
-
-static void *run_server(void *data)
-{
-    struct server *server = data;
-    struct queue *queue = server->queue;
-    struct entry *entry = server->first;
-
-    pthread_setname_np(pthread_self(), "fuse_ring");
-    run_beside_callers(queue->number);
-    prepare_poll(&server->uring, queue->event);
-    while (entry || (entry = wait_for_job(queue))) {
-        if (entry->job == JOB_SERVE && !serve_one(queue, &entry))
-            continue;
-        /* No server is free for a job: this one is. */
-        if (atomic_load_explicit(&queue->waiting, memory_order_relaxed) > 0) {
-            pass_to_dispatcher(queue->ring, entry);
-            entry = NULL;
-            continue;
-        }
-        prepare(&server->uring, entry);
-        if (await_request(server, entry))
-            entry->job = JOB_SERVE;
-        else
-            entry = NULL;
-    }
-    io_uring_queue_exit(&server->uring);
-    return NULL;
-}
-
 /* ---- the dispatcher ------------------------------------------------------------------------------ */
 
 static void dispatch(struct wb_ring *ring, struct entry *entry)
@@ -646,13 +624,28 @@ static void dispatch(struct wb_ring *ring, struct entry *entry)
 
 static void send_command(struct wb_ring *ring, struct entry *entry)
 {
-    count_available(&ring->queues[entry->queue], entry);
+    atomic_fetch_add(&ring->queues[entry->queue].available, 1);
     prepare(&ring->uring, entry);
+}
+
+static void add_entries(struct wb_ring *ring, struct queue *queue)
+{
+    for (int i = 0; i < ENTRIES_MORE; i++) {
+        struct entry *entry = entry_new(ring, queue->number);
+
+        if (!entry)
+            break;
+        send_command(ring, entry);
+    }
 }
 
 static void send_commands(struct wb_ring *ring)
 {
     struct entry *entry;
+
+    for (unsigned i = 0; i < ring->queue_count; i++)
+        if (atomic_exchange(&ring->queues[i].wants_entries, false))
+            add_entries(ring, &ring->queues[i]);
 
     do {
         pthread_mutex_lock(&ring->lock);
@@ -802,8 +795,8 @@ int wb_ring_new(struct wb_ring **ret, struct fuse_session *fuse, size_t payload,
     for (unsigned i = 0; i < ring->queue_count; i++)
         queue_init(ring, i);
     r = ring->queues ? make_events(ring) : -ENOMEM;
-    for (unsigned i = 0; r == 0 && i < count; i++)
-        r = entry_new(ring, i) ? 0 : -ENOMEM;
+    for (unsigned i = 0; r == 0 && i < count * MAX(ENTRIES_MIN, MIN(ENTRIES, ENTRIES_OF_ALL / count)); i++)
+        r = entry_new(ring, i % count) ? 0 : -ENOMEM;
     if (r == 0)
         r = uring_init(&ring->uring, DISPATCHER_DEPTH, fuse_session_fd(fuse));
     if (r == 0) {
