@@ -141,9 +141,12 @@ def processor():
     return min(os.sched_getaffinity(0))
 
 
-def looking_back(path, when):
-    """In a child process of another user than root, whose look-backs wait for each other; its status is the errno."""
+def looking_back(path, when, ready=None):
+    """In a child process of another user than root, whose look-backs wait for each other; its status is the errno. It
+    begins when there is a byte in the pipe `ready`."""
     def look():
+        if ready is not None:
+            os.read(ready, 1)
         become(*NOBODY, [], 0o022)
         return error_of(lambda: os.stat(f"{path}@{epoch(when)}"))
     return on_processor(processor(), look)
@@ -373,7 +376,9 @@ def test_more_look_backs_than_threads(maker, hold):
     when = moment()
     path.write_bytes(b"new")
     with hold("looks"):
-        children = [looking_back(path, when + i) for i in range(20 * WORKERS)]
+        ready, go = os.pipe()
+        children = [looking_back(path, when + i, ready) for i in range(20 * WORKERS)]
+        os.write(go, bytes(len(children)))
         wait_until(lambda: all(waits_for_daemon(child) for child in children))
         assert count_rings(mount) <= 1 + (WORKERS + IDLE) * os.cpu_count()
         assert end_of_child(on_processor(processor(), lambda: error_of(lambda: other.write_bytes(b"x")))) == 0

@@ -8,7 +8,6 @@
  *
  * A server thread has a ring of its own with at most one entry. It waits for a request there, serves it, and commits
  * the reply with the same system call by which it waits for the next request, so that a request costs one system call.
- * When it takes a request and no entry of the queue is left for the next one, it gives a new entry to another server.
  * No thread uses the ring of another one.
  *
  * An entry belongs to no ring: it is available in the ring whose command committed it. If the operation replies later,
@@ -16,10 +15,10 @@
  * entry commits it, or else the dispatcher. So the number of requests that wait for their replies is unlimited, as with
  * /dev/fuse, and that of threads is not.
  *
- * The dispatcher is a thread that serves no request: it registers the first entry of each queue, and commits the
- * replies for which there is no server. A request that it receives goes to a server without an entry, or to a new one,
- * which has that entry from then on. (The kernel prefers the entry that became available last. So the dispatcher keeps
- * no entry in reserve: a fresh one would get the next request, and each new one would make a further server.)
+ * The dispatcher is a thread that serves no request. It registers entries, always more than are in use, and commits the
+ * replies for which there is no server. A request that it receives, because all servers of the queue are busy, goes to
+ * a server without an entry, or to a new one, which has that entry from then on. The kernel prefers the entry that
+ * became available last, so those of the servers come first.
  */
 
 #include "wayback/error.h"
