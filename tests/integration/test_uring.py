@@ -176,13 +176,13 @@ def test_requests_come_through_rings(mount):
     mount.check_store()
 
 
-def test_the_default_is_what_the_kernel_offers(maker):
+def test_it_is_used_only_if_asked_for(maker):
     mount = maker.mount("allow_other", "no_io_uring")
     assert transport(mount) == "/dev/fuse" and "fuse_ring" not in names_of_threads(mount)
     mount.stop()
     mount.command = lambda *extra: [str(mount.programs.directory / "wayback"), "-f", str(mount.source), str(mount.path)]
     mount.start()
-    assert transport(mount) == "io_uring"
+    assert transport(mount) == "/dev/fuse"
 
 
 @pytest.mark.skipif(TRANSPORT == "io_uring", reason="all mounts of this run need the kernel's offer")

@@ -65,9 +65,8 @@ static const char help_text[] =
     "     auto_remount    mount again if the daemon dies (not with -f)\n"
     "     no_open         for mounts of one user: the kernel opens and lists without asking\n"
     "                     the daemon, so reading what it has cached costs no messages\n"
-    "     no_io_uring     exchange requests with the kernel by read and write, not by\n"
-    "                     io_uring, which is the default if the kernel offers it\n"
-    "     io_uring        refuse to mount if it does not\n"
+    "     io_uring        exchange requests with the kernel by io_uring, which takes less time\n"
+    "                     (the kernel's module fuse needs enable_uring)\n"
     "     landlock        root's daemon can open files in SRC and the store only; vstore\n"
     "                     cannot move the store meanwhile\n"
     "     noseccomp       do not filter the system calls of root's daemon\n"
@@ -276,7 +275,7 @@ static int take_word(struct wb_options *options, const char *word, struct wb_err
     } else if (strcmp(word, "auto_remount") == 0 || strcmp(word, "noauto_remount") == 0) {
         options->auto_remount = word[0] == 'a';
     } else if (strcmp(word, "io_uring") == 0 || strcmp(word, "no_io_uring") == 0) {
-        options->io_uring = word[0] == 'i' ? WB_PERMIT_YES : WB_PERMIT_NO;
+        options->io_uring = word[0] == 'i';
     } else if (g_str_has_prefix(word, "io_uring_q_depth=")) {
         return wb_error_set(why, -EINVAL, "%s: the number of buffers is no option any more (there are as many as "
                             "requests need); leave it out", word);

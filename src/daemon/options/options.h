@@ -41,7 +41,7 @@ struct wb_options {
     bool no_open;     /* the kernel is asked to open files without a request */
     bool noatime, nodiratime; /* reading does not move the access times of SRC */
     enum wb_permit suid, dev, exec;
-    enum wb_permit io_uring; /* demanded, by default if the kernel offers it, or not used */
+    bool io_uring;    /* requests come through io_uring, or the mount fails */
     enum wb_snapdir_mode snapdir;
     char *snapdir_name;  /* what they are called                                       */
     bool snapnames_gmt;  /* snapnames=gmt: their entries are listed as "@GMT-..."     */

@@ -63,7 +63,7 @@ int wb_mount_check(const struct wb_options *options, struct wb_error *why)
     int r;
 
     r = check_device(is_root, why);
-    if (r == 0 && options->io_uring == WB_PERMIT_YES)
+    if (r == 0 && options->io_uring)
         r = wb_transport_check(why);
     if (r < 0 || is_root)
         return r;

@@ -32,7 +32,7 @@
 
 /*
  * Entries of a queue. A request that comes while none is available waits in the kernel until one is committed: a
- * command that registers a new one does not make the kernel send it (Linux 6.14 to 6.18). And if all those in use wait
+ * command that registers a new one does not make the kernel send it (seen on Linux 6.18). And if all those in use wait
  * for look-backs, that takes long. So there are more than are needed, and more are registered before they run out.
  */
 #define ENTRIES_MIN 16

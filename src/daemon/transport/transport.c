@@ -71,7 +71,7 @@ static ssize_t agree(struct wb_session *session, int fd, struct iovec *parts, in
                     transport->threads);
     if (r == 0)
         init->flags2 |= WB_WIRE_OVER_IO_URING;
-    else if (session->options->io_uring == WB_PERMIT_YES)
+    else
         wb_log_msg("%s: -o io_uring has no effect (%s)", session->mountpoint, g_strerror(-r));
     /* Requests may come before writev returns. */
     atomic_store(&transport->ring, ring);
@@ -122,11 +122,9 @@ int wb_transport_begin(struct wb_session *session, unsigned threads, struct wb_e
 {
     /* Nothing asks for splice(2): content is compared and recorded, so it must be in memory. */
     static const struct fuse_custom_io io = {.writev = write_reply, .read = read_request, .clone_fd = clone_device};
-    enum wb_permit wanted = session->options->io_uring;
-    struct wb_error unused;
     int r;
 
-    if (wanted == WB_PERMIT_NO || (wanted == WB_PERMIT_DEFAULT && wb_ring_check(&unused) < 0))
+    if (!session->options->io_uring)
         return 0;
     session->transport = g_new0(struct wb_transport, 1);
     session->transport->threads = threads;
@@ -136,8 +134,6 @@ int wb_transport_begin(struct wb_session *session, unsigned threads, struct wb_e
     if (r == 0)
         return 0;
     g_clear_pointer(&session->transport, g_free);
-    if (wanted != WB_PERMIT_YES)
-        return 0;
     return wb_error_set(why, r, "%s: cannot use io_uring (this libfuse was built without custom I/O, "
                         "-Denable-custom-io=true); leave out -o io_uring", session->mountpoint);
 }
