@@ -240,6 +240,7 @@ struct scan {
     int64_t since;
     unsigned mount_major, mount_minor;
     unsigned count;
+    char *listed; /* the last directory that was listed */
 };
 
 /* The daemon is asked: the kernel may have attributes from before a change that was not made through it. */
@@ -325,6 +326,24 @@ static bool has_mounts(int root_fd)
     return false;
 }
 
+/*
+ * Lists the directory of an entry, so that the daemon looks the entry up, which marks what others changed as unknown in
+ * the history. Paths of one directory come one after the other.
+ */
+static void list_parent(struct scan *scan, int root_fd, const char *path)
+{
+    g_autofree char *dir = g_path_get_dirname(path);
+    _cleanup_fd_ int fd = -1;
+    g_autoptr(GPtrArray) names = NULL;
+
+    if (g_strcmp0(scan->listed, dir) == 0)
+        return;
+    fd = openat(root_fd, dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    names = fd < 0 ? NULL : wb_fd_names(fd);
+    g_free(scan->listed);
+    scan->listed = g_steal_pointer(&dir);
+}
+
 /* The paths in a reply. The kernel is made to ask for their attributes, which it may have from before the change. */
 static void take_edited(struct scan *scan, int root_fd, const struct wb_control *reply)
 {
@@ -334,6 +353,7 @@ static void take_edited(struct scan *scan, int root_fd, const struct wb_control 
 
     scan->count = (unsigned)MIN(edited->looked, G_MAXINT / CHANGES_PER_ENTRY);
     for (uint32_t i = 0; i < reply->count; i++, at += strlen(at) + 1) {
+        list_parent(scan, root_fd, at);
         look(root_fd, at, &found);
         wb_changed_add(scan->later, at, false);
     }
@@ -384,6 +404,7 @@ int wb_changed_since(int root_fd, const char *path, int64_t since, struct wb_cha
 
     if (r < 0 && !wb_cli_interrupted())
         r = scan_entries(&scan, root_fd, path);
+    g_free(scan.listed);
 
     *ret = NULL;
     if (r < 0)
