@@ -2,7 +2,8 @@
 /*
  * A path is reverted if all its changes since the moment were made by the commands: then its state at the moment is its
  * state before them. A path that something else changed as well is kept, and so are the other end of a rename of it by
- * the commands, and everything below a directory that something else made, removed or renamed.
+ * the commands, other names of the same file, everything below a path that something else made, removed or renamed, and
+ * a directory that the commands made or renamed if something else changed anything below it.
  */
 #include "vrevert.h"
 #include "client/path.h"
@@ -15,21 +16,24 @@
 
 struct state {
     bool ours, others; /* the commands changed it, something else did */
-    bool named;        /* others made, removed or renamed this directory */
+    bool named;        /* others made, removed or renamed what has this name */
     bool whole;        /* the commands renamed this directory: everything below it is concerned */
+    bool holds;        /* the commands made or renamed this: to revert it removes or moves everything below it */
     bool existed;      /* before the oldest change */
 };
 
-/* A rename by the commands. */
-struct rename {
+/* Two paths that are reverted or kept together: of a rename by the commands, or names of one file. */
+struct pair {
     struct state *from, *to;
 };
 
 struct reading {
     const struct wb_place *place;
     const char *const *commands;
+    bool is_file;       /* PATH is one: all changes are of it, through any of its names */
     GHashTable *states; /* path relative to the root -> struct state */
-    GArray *renames;    /* struct rename */
+    GArray *pairs;      /* struct pair */
+    GHashTable *objects; /* inode and birth -> the state of a path of it; borrowed */
     int64_t first;
 };
 
@@ -45,9 +49,9 @@ static struct state *note(struct reading *reading, const char *path, const struc
 {
     const struct wb_control_change *entry = change->entry;
     bool is_dir = S_ISDIR(entry->mode_before) || strcmp(change->op, "mkdir") == 0;
-    g_autofree char *whole = *path == '/'                ? g_strdup(path + 1)
-                             : strcmp(path, ".") == 0 ? g_strdup(reading->place->path)
-                                                         : wb_path_join(reading->place->path, path);
+    g_autofree char *whole = reading->is_file || strcmp(path, ".") == 0 ? g_strdup(reading->place->path)
+                             : *path == '/'                              ? g_strdup(path + 1)
+                                                : wb_path_join(reading->place->path, path);
     struct state *state = g_hash_table_lookup(reading->states, whole);
 
     if (!state) {
@@ -57,11 +61,26 @@ static struct state *note(struct reading *reading, const char *path, const struc
     }
     state->ours |= ours;
     state->others |= !ours;
-    state->named |= is_dir && !ours && (*change->other || entry->existed_before != entry->exists_after);
+    state->named |= !ours && (*change->other || entry->existed_before != entry->exists_after);
+    state->holds |= ours && (*change->other || (!entry->existed_before && entry->exists_after));
     state->whole |= is_dir && ours && *change->other;
     if (path == change->path)
         state->existed = entry->existed_before;
     return state;
+}
+
+/* A file with several names may be changed through any of them. */
+static void note_object(struct reading *reading, const struct wb_control_change *entry, struct state *state)
+{
+    g_autofree char *object = g_strdup_printf("%" G_GUINT64_FORMAT " %" G_GINT64_FORMAT, entry->ino, entry->birth);
+    struct pair pair = {state, g_hash_table_lookup(reading->objects, object)};
+
+    if (entry->ino == 0)
+        return;
+    if (pair.to && pair.to != state)
+        g_array_append_val(reading->pairs, pair);
+    else
+        g_hash_table_insert(reading->objects, g_steal_pointer(&object), state);
 }
 
 static int read_changes(struct reading *reading, int64_t since)
@@ -70,7 +89,7 @@ static int read_changes(struct reading *reading, int64_t since)
     _cleanup_change_walk_ struct wb_change_walk *walk =
         wb_change_walk_new(reading->place->mount, reading->place->path, &wanted);
     struct wb_change change;
-    struct rename renamed;
+    struct pair pair;
     int r = 0;
 
     while (!wb_cli_interrupted() && (r = wb_change_walk_next(walk, &change)) == 0) {
@@ -80,12 +99,13 @@ static int read_changes(struct reading *reading, int64_t since)
             continue;
         if (ours)
             reading->first = change.entry->when;
-        renamed.from = note(reading, change.path, &change, ours);
+        pair.from = note(reading, change.path, &change, ours);
+        note_object(reading, change.entry, pair.from);
         if (!*change.other)
             continue;
-        renamed.to = note(reading, change.other, &change, ours);
+        pair.to = note(reading, change.other, &change, ours);
         if (ours)
-            g_array_append_val(reading->renames, renamed);
+            g_array_append_val(reading->pairs, pair);
     }
     return r < 0 ? r : 0;
 }
@@ -107,14 +127,14 @@ static struct state *above(const struct reading *reading, const char *path, bool
     return NULL;
 }
 
-static bool was_named(const struct state *state)
+static bool is_left(const struct state *state)
 {
-    return state->named;
+    return state->named || (state->holds && state->others);
 }
 
-static bool is_whole(const struct state *state)
+static bool holds(const struct state *state)
 {
-    return state->whole;
+    return state->holds && !state->others;
 }
 
 static bool mark(struct state *state)
@@ -134,18 +154,18 @@ static bool spread(const struct reading *reading)
 
     g_hash_table_iter_init(&iter, reading->states);
     while (g_hash_table_iter_next(&iter, &key, &value)) {
-        struct state *state = value, *whole = state->others ? above(reading, key, is_whole) : NULL;
+        struct state *state = value, *holder = state->others ? above(reading, key, holds) : NULL;
 
-        if (whole)
-            more |= mark(whole);
-        if (!state->others && above(reading, key, was_named))
+        if (holder)
+            more |= mark(holder);
+        if (!state->others && above(reading, key, is_left))
             more |= mark(state);
     }
-    for (guint i = 0; i < reading->renames->len; i++) {
-        const struct rename *renamed = &g_array_index(reading->renames, struct rename, i);
+    for (guint i = 0; i < reading->pairs->len; i++) {
+        const struct pair *pair = &g_array_index(reading->pairs, struct pair, i);
 
-        if (renamed->from->others || renamed->to->others)
-            more |= mark(renamed->from) | mark(renamed->to);
+        if (pair->from->others || pair->to->others)
+            more |= mark(pair->from) | mark(pair->to);
     }
     return more;
 }
@@ -159,7 +179,7 @@ static bool exists(const struct reading *reading, const char *path)
 
 static void decide(const struct reading *reading, struct by_command *ret)
 {
-    size_t skip = *reading->place->path ? strlen(reading->place->path) + 1 : 0;
+    size_t length = strlen(reading->place->path);
     GHashTableIter iter;
     void *key, *value;
 
@@ -168,14 +188,16 @@ static void decide(const struct reading *reading, struct by_command *ret)
     g_hash_table_iter_init(&iter, reading->states);
     while (g_hash_table_iter_next(&iter, &key, &value)) {
         const struct state *state = value;
-        const char *path = key;
+        const char *path = key, *below = path + (g_str_has_prefix(path, reading->place->path) ? length : 0);
 
         if (!state->ours)
             continue;
         if (!state->others)
             wb_changed_add(ret->changed, path, state->whole);
-        else if (state->existed || exists(reading, path))
-            g_ptr_array_add(ret->kept, g_strdup(strlen(path) > skip ? path + skip : path));
+        /* The other end of a rename may be outside. */
+        else if ((length == 0 || (below > path && (!*below || *below == '/'))) &&
+                 (state->existed || exists(reading, path)))
+            g_ptr_array_add(ret->kept, g_strdup(*below == '/' ? below + 1 : below));
     }
 }
 
@@ -187,10 +209,14 @@ static int compare(const void *a, const void *b)
 int by_command_find(const struct wb_place *place, int64_t since, const char *const *commands, struct by_command *ret)
 {
     g_autoptr(GHashTable) states = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
-    g_autoptr(GArray) renames = g_array_new(FALSE, FALSE, sizeof(struct rename));
-    struct reading reading = {.place = place, .commands = commands, .states = states, .renames = renames};
+    g_autoptr(GHashTable) objects = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    g_autoptr(GArray) pairs = g_array_new(FALSE, FALSE, sizeof(struct pair));
+    struct reading reading = {.place = place, .commands = commands, .states = states, .pairs = pairs,
+                              .objects = objects};
+    struct stat st;
     int r;
 
+    reading.is_file = wb_place_stat(place, &st) == 0 && !S_ISDIR(st.st_mode);
     *ret = (struct by_command){.changed = wb_changed_new(), .kept = g_ptr_array_new_with_free_func(g_free)};
     r = read_changes(&reading, since);
     if (r < 0)

@@ -204,6 +204,12 @@ static void report_kept(const struct request *request)
     }
 }
 
+/* Whether nothing is reverted, PATH itself neither. */
+static bool is_kept(const struct request *request)
+{
+    return commands && wb_changed_extent(request->by_command.changed, request->place->path) == REVERT_NOTHING;
+}
+
 static void run(struct request *request)
 {
     _cleanup_changed_ struct wb_changed *changed = NULL;
@@ -216,7 +222,7 @@ static void run(struct request *request)
     struct revert_request wanted = {.mount = place->mount, .path = place->path, .source = moment->path,
                                     .when = moment->when, .set = request->set, .dry = dry_run, .sync = !no_sync,
                                     .all_links = all_links, .listener = &listener};
-    struct revert_result result;
+    struct revert_result result = {0};
     int64_t before;
 
     /* After all that was changed so far, and before what follows. */
@@ -232,14 +238,15 @@ static void run(struct request *request)
     wb_progress_begin();
     find_changed(request, &wanted, &changed);
     wb_progress_clear();
-    if (!json && !dry_run && !remove_files && !wb_revert_confirm(&report, &wanted))
+    if (!json && !dry_run && !remove_files && !is_kept(request) && !wb_revert_confirm(&report, &wanted))
         return;
     /* The answer may have taken long. */
     if (!json && !dry_run && !remove_files && isatty(STDIN_FILENO))
         find_changed(request, &wanted, &changed);
     wb_revert_report_begin(&report);
     wb_progress_begin();
-    wb_revert_run(&wanted, &result);
+    if (!is_kept(request))
+        wb_revert_run(&wanted, &result);
     wb_progress_clear();
     if (result.unplaced > 0 && !dry_run)
         wb_cli_warn(place->given, "some entries could not be restored, so nothing was removed; fix the errors "
