@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """vrevert visits the entries that the list of changes names, or that were changed behind the mount, and no others."""
+import errno
 import os
 import time
 
@@ -74,6 +75,55 @@ def test_more_changed_entries_than_fit_into_a_reply(maker):
 def test_only_root_and_the_mounting_user_get_the_list(mount):
     with pytest.raises(PermissionError):
         as_user(lambda: call(mount.path, EDITED, "", since=1), *NOBODY)
+
+
+@pytest.mark.parametrize("path", [".", "..", "/", "/etc", "d0/..", "d0/../..", "./d0", "d0//sub", ".wayback",
+                                  ".wayback/objects"])
+def test_only_paths_in_the_tree_are_looked_at(maker, path):
+    source = maker.tree()
+    grow(source, 1)
+    mount = maker.mount(source=source)
+    with pytest.raises(OSError) as error:
+        call(mount.path, EDITED, path, since=1)
+    assert error.value.errno == errno.EINVAL
+
+
+def test_another_file_system_in_the_source_is_not_looked_at(maker):
+    source = maker.tree()
+    grow(source, 2)
+    mount = maker.mount(source=source)
+    run("mount", "-t", "tmpfs", "tmpfs", source / "d1/sub")
+    try:
+        for path in ("", "d1/sub"):
+            with pytest.raises(OSError) as error:
+                call(mount.path, EDITED, path, since=1)
+            assert error.value.errno == errno.EXDEV
+    finally:
+        run("umount", source / "d1/sub")
+
+
+@pytest.mark.parametrize("change", ["append", "rename", "remove"])
+def test_changes_behind_the_mount_are_marked(maker, change):
+    """The message says what happened, and from when on a state is known."""
+    source = maker.tree()
+    grow(source, 1)
+    mount = maker.mount(source=source)
+    state_of(mount.path)
+    when = moment()
+    next_span()
+    next_tick()
+    (mount.path / "d0/new").write_text("new")
+    next_span()
+    next_tick()
+    if change == "append":
+        (source / "d0/sub/b").write_text("others")
+    elif change == "rename":
+        (source / "d0/sub/b").rename(source / "d0/sub/e")
+    else:
+        (source / "d0/sub/b").unlink()
+    result = mount.run_tool("vrevert", "-n", "--time", epoch(when), mount.path / "d0")
+    assert "changed while nothing was recorded" in result.stdout
+    mount.expect("changed while Wayback did not record")
 
 
 def test_a_user_who_gets_no_list_looks_at_the_entries(maker):

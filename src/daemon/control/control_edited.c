@@ -81,11 +81,25 @@ static int look(struct scan *scan, int dir_fd, const char *dir, const char *name
     return 0;
 }
 
-/* A directory that is not there any more was removed or moved through the mount, and is in the list of changes. */
+/* Names separated by slashes, not in the store, or "". */
+static bool is_in_tree(const char *path)
+{
+    g_auto(GStrv) names = g_strsplit(path, "/", -1);
+
+    for (char **name = names; *name; name++)
+        if (!**name || strcmp(*name, ".") == 0 || strcmp(*name, "..") == 0 || (name == names && is_ours(*name)))
+            return false;
+    return true;
+}
+
+/*
+ * A directory that is not there any more was removed or moved through the mount, and is in the list of changes. -EXDEV:
+ * another file system is mounted there, which is not in the tree, and which may never answer.
+ */
 static int look_into(struct scan *scan, const char *dir)
 {
-    _cleanup_close_ int fd = wb_open_beneath(scan->request->session->store->src_fd, *dir ? dir : ".",
-                                             O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_close_ int fd = wb_open_in_mount(scan->request->session->store->src_fd, *dir ? dir : ".",
+                                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     _cleanup_closedir_ DIR *stream = NULL;
     struct dirent *entry;
     int r = 0;
@@ -108,6 +122,8 @@ static int scan_below(const struct wb_request *request, struct kept **ret)
     static _Atomic uint32_t numbers;
     int r = 0;
 
+    if (!is_in_tree(request->in->path))
+        return -EINVAL;
     g_ptr_array_add(pending, g_strdup(request->in->path));
     while (r == 0 && pending->len > 0) {
         g_autofree char *dir = g_ptr_array_steal_index_fast(pending, pending->len - 1);
