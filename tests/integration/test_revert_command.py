@@ -7,7 +7,7 @@ import pytest
 
 from mounts import run
 
-# Before the commands, by the commands, by something else; and what is there after the restore.
+# Changes before the commands, by the commands, and by something else; then the files after the restore.
 CASES = {
     "file in a directory that they made": (
         "", "mkdir('d'); put('d/x', 'x')", "put('d/y', 'mine')", {"d/x": "x", "d/y": "mine"}),
