@@ -41,7 +41,7 @@ struct row {
 
 /* The number of files examined for callers that may see all of them, and for others, where each needs a check. */
 #define FILES_MAX (1u << 16)
-#define FILES_OF_OTHERS_MAX (1u << 12)
+#define FILES_OF_OTHERS_MAX (1u << 9)
 #define ITEMS_MAX 1000u
 
 struct kept {
@@ -342,10 +342,12 @@ static void sort_rows(struct kept *kept)
 static bool add_next(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm, int *error)
 {
     const GPtrArray *largest = kept->usage.largest;
+    /* Each file of others needs a check of milliseconds. They come in order of their size. */
+    bool enough = !kept->keeper && g_hash_table_size(kept->file_paths) >= kept->most;
 
     if (kept->at < kept->dirs->len)
         *error = add_dir(kept, request, perm, kept->dirs->pdata[kept->at++]);
-    else if (largest && kept->at_file < largest->len)
+    else if (largest && kept->at_file < largest->len && !enough)
         *error = add_file(kept, request, perm, largest->pdata[kept->at_file++]);
     else
         return false;
