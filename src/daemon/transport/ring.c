@@ -297,7 +297,7 @@ static struct entry *find_entry(struct wb_ring *ring, uint64_t unique)
     return entry;
 }
 
-/* With queue->lock held, after a change of what it counts. */
+/* With queue->lock held, after a change of the numbers of servers. */
 static void count_waiting(struct queue *queue)
 {
     atomic_store(&queue->waiting, queue->job_count - MIN(queue->job_count, queue->called));

@@ -328,8 +328,8 @@ static int search_newest(const struct wb_store *store, struct wb_catalog_places 
 }
 
 /*
- * With places that earlier searches read. One that they refuted may be right after another move, and the way by one that
- * is no longer right may be closed or too long: if this finds nothing, a new search decides (-EAGAIN). Else as
+ * With places that earlier searches read. One that they refuted may be right after another move, and the way by one
+ * that is no longer right may be closed or too long: if this finds nothing, a new search decides (-EAGAIN). Else as
  * search_newest.
  */
 static int search_known(const struct wb_store *store, struct wb_catalog_places *known, struct wb_object dir,
