@@ -566,6 +566,48 @@ def test_a_signal_ends_it(mount):
     assert transport(mount) == "io_uring"
 
 
+def test_what_was_carried_out_is_answered_at_the_end(maker, hold):
+    """Also by a server whose operation takes longer than the daemon waits for others."""
+    mount = maker.mount("allow_other", "io_uring")
+
+    def sync():
+        with open(mount.path / "f", "wb", buffering=0) as stream:
+            stream.write(b"x")
+            os.fsync(stream)
+
+    with hold("syncs"):
+        child = begin_child(lambda: error_of(sync))
+        wait_until(lambda: waits_for_daemon(child))
+        process, mount.process = mount.process, None
+        process.terminate()
+        tasks = Path(f"/proc/{process.pid}/task")
+        wait_until(lambda: not any(names_in(tasks, "fuse_dispatcher")))
+    assert end_of_child(child) == 0
+    assert process.wait(timeout=LIMIT) == 0
+    mount.start()
+    assert (mount.path / "f").read_bytes() == b"x"
+
+
+def names_in(tasks, name):
+    """The tasks of that name; one that has ended has none."""
+    for task in tasks.iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if (task / "comm").read_text(encoding="ascii").strip() == name:
+                yield task
+
+
+def test_no_descriptor_is_left(mount):
+    """Each CPU has a server from the beginning."""
+    pid = mount.process.pid
+    count = len(os.listdir(f"/proc/{pid}/fd"))
+    run("prlimit", "--pid", pid, f"--nofile={count}:")
+    for number in sorted(os.sched_getaffinity(0)):
+        child = on_processor(number, lambda i=number: error_of(lambda: os.stat(mount.path / f"absent{i}")))
+        assert end_of_child(child) == errno.ENOENT
+    run("prlimit", "--pid", pid, "--nofile=1024:")
+    (mount.path / "f").write_bytes(b"x")
+
+
 def test_mounted_again_and_again(mount):
     for i in range(10):
         (mount.path / f"f{i}").write_bytes(b"x" * i)

@@ -447,6 +447,7 @@ int wb_serve(struct wb_session *session)
         r = serve_requests(session);
         wb_control_wait(session);
         wb_kcache_invalidate_wait(session);
+        wb_transport_close(session);
     }
     stop_signals(session);
     wb_schedule_stop(session);

@@ -112,7 +112,8 @@ struct wb_ring {
     pthread_t dispatcher;
     bool dispatches;
     sem_t start;               /* the dispatcher may register entries */
-    struct io_uring uring;     /* of the dispatcher */
+    struct io_uring uring;     /* of the dispatcher, and after its end of wb_ring_close */
+    bool has_uring;
     atomic_bool stop;
     atomic_bool failed, reported_long;
 };
@@ -339,7 +340,7 @@ static void hand_over(struct wb_ring *ring, struct entry *entry)
     bool taken;
 
     pthread_mutex_lock(&queue->lock);
-    taken = call_server(queue, entry, JOB_SEND);
+    taken = !atomic_load(&ring->stop) && call_server(queue, entry, JOB_SEND);
     pthread_mutex_unlock(&queue->lock);
     if (!taken)
         pass_to_dispatcher(ring, entry);
@@ -381,7 +382,7 @@ bool wb_ring_reply(struct wb_ring *ring, const struct iovec *parts, int count)
     atomic_store_explicit(&entry->unique, 0, memory_order_relaxed);
     if (own)
         entry->replied = true;
-    else if (atomic_exchange(&entry->reply, REPLY_THERE) == REPLY_DEFERRED && !atomic_load(&ring->stop))
+    else if (atomic_exchange(&entry->reply, REPLY_THERE) == REPLY_DEFERRED)
         hand_over(ring, entry);
     return true;
 }
@@ -456,6 +457,9 @@ static void help_out(struct queue *queue)
     struct entry *job;
 
     clear_event(queue->event);
+    /* It was for all servers. */
+    if (atomic_load(&queue->ring->stop))
+        signal_event(queue->event);
     while (!atomic_load(&queue->ring->stop) && (job = take_job(queue)))
         if (job->job == JOB_SEND || serve(queue->ring, job))
             pass_to_dispatcher(queue->ring, job);
@@ -496,6 +500,9 @@ static bool await_request(struct server *server, struct entry *entry)
             prepare_poll(&server->uring, queue->event);
         event = false;
     }
+    /* At the end: the reply of a request that was carried out. */
+    if (atomic_load(&queue->ring->stop))
+        io_uring_submit(&server->uring);
     atomic_fetch_sub(&queue->available, 1);
     return arrived;
 }
@@ -639,13 +646,9 @@ static void add_entries(struct wb_ring *ring, struct queue *queue)
     }
 }
 
-static void send_commands(struct wb_ring *ring)
+static void send_commits(struct wb_ring *ring)
 {
     struct entry *entry;
-
-    for (unsigned i = 0; i < ring->queue_count; i++)
-        if (atomic_exchange(&ring->queues[i].wants_entries, false))
-            add_entries(ring, &ring->queues[i]);
 
     do {
         pthread_mutex_lock(&ring->lock);
@@ -654,6 +657,14 @@ static void send_commands(struct wb_ring *ring)
         if (entry)
             send_command(ring, entry);
     } while (entry);
+}
+
+static void send_commands(struct wb_ring *ring)
+{
+    for (unsigned i = 0; i < ring->queue_count; i++)
+        if (atomic_exchange(&ring->queues[i].wants_entries, false))
+            add_entries(ring, &ring->queues[i]);
+    send_commits(ring);
 }
 
 static void take_completion(struct wb_ring *ring, struct io_uring_cqe *cqe)
@@ -705,7 +716,6 @@ static void *run_dispatcher(void *data)
             take_completion(ring, &copy);
         }
     }
-    io_uring_queue_exit(&ring->uring);
     return NULL;
 }
 
@@ -771,6 +781,20 @@ static int make_events(struct wb_ring *ring)
     return 0;
 }
 
+/* One for each CPU that is there, so that none of its requests needs a thread or a descriptor that is not to be had. */
+static int start_servers(struct wb_ring *ring)
+{
+    long present = sysconf(_SC_NPROCESSORS_CONF);
+    int r = 0;
+
+    for (unsigned i = 0; i < ring->queue_count && i < present && r == 0; i++) {
+        pthread_mutex_lock(&ring->queues[i].lock);
+        r = start_server(&ring->queues[i], NULL);
+        pthread_mutex_unlock(&ring->queues[i].lock);
+    }
+    return r;
+}
+
 int wb_ring_new(struct wb_ring **ret, struct fuse_session *fuse, size_t payload, unsigned threads)
 {
     size_t page = (size_t)getpagesize();
@@ -799,12 +823,13 @@ int wb_ring_new(struct wb_ring **ret, struct fuse_session *fuse, size_t payload,
         r = entry_new(ring, i % count) ? 0 : -ENOMEM;
     if (r == 0)
         r = uring_init(&ring->uring, DISPATCHER_DEPTH, fuse_session_fd(fuse));
+    ring->has_uring = r == 0;
     if (r == 0) {
         r = -pthread_create(&ring->dispatcher, NULL, run_dispatcher, ring);
         ring->dispatches = r == 0;
-        if (r < 0)
-            io_uring_queue_exit(&ring->uring);
     }
+    if (r == 0)
+        r = start_servers(ring);
     if (r < 0) {
         wb_ring_free(ring);
         return r;
@@ -842,11 +867,28 @@ void wb_ring_stop(struct wb_ring *ring)
     }
 }
 
+void wb_ring_close(struct wb_ring *ring)
+{
+    struct entry *entry;
+
+    if (!ring->has_uring)
+        return;
+    ring->has_uring = false;
+    for (unsigned i = 0; i < ring->queue_count; i++)
+        while ((entry = take_job(&ring->queues[i])))
+            if (entry->job == JOB_SEND)
+                pass_to_dispatcher(ring, entry);
+    send_commits(ring);
+    io_uring_submit(&ring->uring);
+    io_uring_queue_exit(&ring->uring);
+}
+
 struct wb_ring *wb_ring_free(struct wb_ring *ring)
 {
     if (!ring)
         return NULL;
     wb_ring_stop(ring);
+    wb_ring_close(ring);
     entries_free(ring);
     for (unsigned i = 0; i < ring->queue_count; i++) {
         wb_close_fd(&ring->queues[i].event);

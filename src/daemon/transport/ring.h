@@ -46,8 +46,12 @@ void wb_ring_start(struct wb_ring *ring);
 /* A reply in the form of writev(2). False: it belongs to no request of these rings. */
 bool wb_ring_reply(struct wb_ring *ring, const struct iovec *parts, int count);
 
-/* Ends all threads; each completes the request that it serves. */
+/* Ends all threads; each completes the request that it serves. No request is served after that. */
 void wb_ring_stop(struct wb_ring *ring);
+
+/* After wb_ring_stop: commits the replies that other threads have written since, and gives up the connection. Replies
+ * that are written later are dropped. */
+void wb_ring_close(struct wb_ring *ring);
 
 /* Returns NULL. */
 struct wb_ring *wb_ring_free(struct wb_ring *ring);

@@ -36,6 +36,11 @@ void wb_ring_stop(struct wb_ring *ring)
     (void)ring;
 }
 
+void wb_ring_close(struct wb_ring *ring)
+{
+    (void)ring;
+}
+
 struct wb_ring *wb_ring_free(struct wb_ring *ring)
 {
     (void)ring;

@@ -146,6 +146,14 @@ void wb_transport_stop(struct wb_session *session)
         wb_ring_stop(ring);
 }
 
+void wb_transport_close(struct wb_session *session)
+{
+    struct wb_ring *ring = session->transport ? atomic_load(&session->transport->ring) : NULL;
+
+    if (ring)
+        wb_ring_close(ring);
+}
+
 void wb_transport_end(struct wb_session *session)
 {
     if (!session->transport)

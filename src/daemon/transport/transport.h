@@ -21,6 +21,9 @@ int wb_transport_begin(struct wb_session *session, unsigned threads, struct wb_e
 /* Ends the threads of the transport. Requests that wait in a lane may still be replied to. */
 void wb_transport_stop(struct wb_session *session);
 
+/* Once the lanes have replied: sends these replies, and gives up the connection. */
+void wb_transport_close(struct wb_session *session);
+
 /* Once nothing replies any more. */
 void wb_transport_end(struct wb_session *session);
 
