@@ -179,8 +179,9 @@ def test_the_work_of_packing_the_whole_history_grows_with_the_number(counted, wa
     before = opened()
     output = mount.tool("vcompact", mount.path).stdout
     assert f"{2 * DEPTH} of {2 * DEPTH} deleted files packed" in output, output
-    # About ten for each directory, twenty for one that moved; by reading the catalogs of all above it, hundreds.
-    assert 0 < opened() - before < 30 * 2 * DEPTH
+    # About ten for each directory, twenty for one that moved; by reading the catalogs of all above it, hundreds. Each of
+    # the tool's requests lasts a second and begins with an empty table of places, and a slow machine needs several.
+    assert 0 < opened() - before < 80 * 2 * DEPTH
 
 
 def test_the_work_of_packing_in_the_background_grows_with_the_number(counted):
@@ -194,7 +195,7 @@ def test_the_work_of_packing_in_the_background_grows_with_the_number(counted):
     while len(list((mount.store() / "objects").glob("*/*.bundle"))) < 2 * DEPTH - 1:
         assert time.monotonic() < limit, "not packed"
         time.sleep(0.1)
-    assert 0 < opened() - before < 60 * 2 * DEPTH
+    assert 0 < opened() - before < 80 * 2 * DEPTH
 
 
 def test_a_deep_path_means_the_same_as_a_short_one(mount):
