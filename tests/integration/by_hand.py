@@ -35,6 +35,23 @@ def call_for(directory, command, path, since, cursor):
     return flags, bytes(request[HEAD.size + 4096:]), count, cursor
 
 
+def call_for_all(directory, command, path, source=""):
+    """The data of all pages of a list; a page ends when its time is over, too."""
+    size, cursor, data = HEAD.size + 4096 + 8192, 0, b""
+    while True:
+        request = bytearray(HEAD.pack(1, command, 0, 0, cursor, 0, 0) + os.fsencode(path).ljust(4096, b"\0") +
+                            os.fsencode(source).ljust(8192, b"\0"))
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(fd, 3 << 30 | size << 16 | ord("W") << 8 | 0x42, request)
+        finally:
+            os.close(fd)
+        _, _, flags, _, cursor, _, _ = HEAD.unpack_from(request)
+        data += bytes(request[HEAD.size + 4096:])
+        if not flags & 2:
+            return data
+
+
 def control(directory, command, path, source="", flags=0):
     """The same; its data."""
     return call(directory, command, path, source, flags)[1]

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from by_hand import call
+from by_hand import call_for_all
 from enabling import all_of_terminal
 from mounts import LIMIT, NOBODY, QUICK, SECOND, epoch, moment
 from operations import Operator
@@ -18,7 +18,7 @@ from preload import preloaded
 from test_stopping import IDENTIFY, INTERRUPT, STOPPED
 from treestate import differences, state_of
 
-CHANGES, BY_COMMAND, MORE = 10, 16, 2
+CHANGES, BY_COMMAND = 10, 16
 
 
 def vundo(mount, *arguments, status=0, **options):
@@ -568,8 +568,7 @@ def test_the_daemon_filters(steps):
     """Asked for commands, it leaves out all other changes, so that a long history takes few requests."""
     def count(texts):
         data = struct.pack("=2I", BY_COMMAND, 0) + b"".join(text + b"\0" for text in texts)
-        flags, reply = call(steps.path, CHANGES, "", os.fsdecode(data))
-        assert not flags & MORE
+        reply = call_for_all(steps.path, CHANGES, "", os.fsdecode(data))
         return reply.count(b"vrevert d --time"), reply.count(b"write\0")
 
     assert count([b"vrevert"]) == count([b"nothing", b"vrevert", b"wayback"]) == (3, 3)
